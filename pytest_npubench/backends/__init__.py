@@ -34,10 +34,10 @@ def backend(family: str) -> Backend:
     if family not in families.OWN:
         offered: Backend = families.offered_backend(family)
         return offered
-    found: Backend | None = getattr(import_module(f"{__name__}.{family}"), "BACKEND", None)
-    if found is None or found.family != family:
+    shipped: Backend | None = getattr(import_module(f"{__name__}.{family}"), "BACKEND", None)
+    if shipped is None or shipped.family != family:
         raise RegistryError(f"backends/{family}.py does not define BACKEND of family {family!r}")
-    return found
+    return shipped
 
 
 def torch_missing(family: str) -> str:

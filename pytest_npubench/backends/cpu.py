@@ -21,7 +21,7 @@ class CpuBackend:
     family = "cpu"
 
     def probe(self, timeout_s: float) -> Probe:
-        """Needs no process of its own: the host is always there, jax may not be."""
+        """The host is always there, so no process is needed; jax may be missing."""
         if missing := jax_missing(self.family):
             return Probe(reason=missing)
         return Probe(devices=(Device(family=self.family, ordinal=0, name=processor_name()),))
@@ -70,7 +70,7 @@ class CpuBackend:
 
 
 def _with_facts(stack: Stack) -> Stack:
-    """With the cores in the class: two cores of a processor are another device than all of it."""
+    """Adds the cores to the device's class: two cores of a processor are another device than all of it."""
     from pytest_npubench.backends.telemetry.cpu import clock_policy, microcode, share_of_machine
 
     revision = microcode()

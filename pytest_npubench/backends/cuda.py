@@ -34,7 +34,7 @@ class CudaBackend:
         return probe_jax(self.family, "NVIDIA GPU", ("gpu", "cuda"), timeout_s)
 
     def visible(self, devices: Sequence[Device]) -> Mapping[str, str]:
-        """By the names that hide others already, else by CUDA's own numbers, which are the probe's."""
+        """Names GPUs as the variables that already hide others do, else by CUDA's numbers, which the probe uses."""
         here = os.environ.get("CUDA_VISIBLE_DEVICES", "")
         names = [name.strip() for name in here.split(",")] if here else []
         chosen = [names[one.ordinal] if one.ordinal < len(names) else str(one.ordinal) for one in devices]
@@ -76,14 +76,14 @@ class CudaBackend:
 
 
 def _with_facts(stack: Stack, devices: Sequence[Device]) -> Stack:
-    """ECC and MIG go into the class: they change bandwidth, memory and size of what runs under one model's name."""
+    """Adds ECC and MIG to the device's class: both change the bandwidth, memory and size of one model of GPU."""
     stack = dataclasses.replace(stack, driver=_nvml(_driver))
     if unidentified := next((device.unidentified for device in devices if device.unidentified), ""):
         return dataclasses.replace(stack, extra=(*stack.extra, ("telemetry", f"none: {unidentified}")))
     facts: Mapping[str, Any] = _nvml(lambda nvml: _facts(nvml, devices)) or {}
     modes = facts.get("modes", ())
-    known = {name: value for name, value in facts.items() if name != "modes"}
-    return dataclasses.replace(stack, device_class=", ".join((stack.device_class, *modes)), **known)
+    stack_facts = {name: value for name, value in facts.items() if name != "modes"}
+    return dataclasses.replace(stack, device_class=", ".join((stack.device_class, *modes)), **stack_facts)
 
 
 def _driver(nvml: Any) -> str:
@@ -109,7 +109,7 @@ def _facts(nvml: Any, devices: Sequence[Device]) -> Mapping[str, Any]:
 
 
 def _telemetry(devices: Sequence[Device]) -> Telemetry | None:
-    """None where NVML is not installed, does not start or does not know these devices, or which they are is unknown."""
+    """NVML's telemetry. None where NVML is missing, does not start or does not know these devices."""
     try:
         import pynvml
     except ImportError:
@@ -137,10 +137,10 @@ def _nvml(question: Callable[[Any], T]) -> T | None:
 def _check(devices: Sequence[Device], ordinals: Sequence[int | None]) -> None:
     """Raises DeviceUnavailableError where CUDA has another GPU under a number than was found when it was probed."""
     for device, ordinal in zip(devices, ordinals, strict=True):
-        found, _ = identity(ordinal) if device.uuid is not None else (None, "")
-        if found is not None and found != device.uuid:
+        uuid_now, _ = identity(ordinal) if device.uuid is not None else (None, "")
+        if uuid_now is not None and uuid_now != device.uuid:
             raise DeviceUnavailableError(
-                f"{device.id} is {found} in this process and was {device.uuid} when it was probed: "
+                f"{device.id} is {uuid_now} in this process and was {device.uuid} when it was probed: "
                 "CUDA_VISIBLE_DEVICES or CUDA_DEVICE_ORDER has changed since"
             )
 
@@ -152,7 +152,7 @@ LIBRARY = "libcuda.so.1"
 
 
 def identity(ordinal: int | None, load: Callable[[str], Any] = ctypes.CDLL) -> tuple[str | None, str]:
-    """ "GPU-8932f937-...", or "MIG-..." for an instance, and an empty text; or None and why nobody knows it."""
+    """ "GPU-8932f937-...", or "MIG-..." for an instance, and an empty text; or None and why it is unknown."""
     if ordinal is None or ordinal < 0:
         return None, "jax does not say which device of CUDA it is"
     try:
@@ -170,9 +170,9 @@ def identity(ordinal: int | None, load: Callable[[str], Any] = ctypes.CDLL) -> t
 
 
 def _uuid(driver: Any, name: str, device: ctypes.c_int) -> uuid.UUID:
-    found = (ctypes.c_ubyte * 16)()
-    _call(driver, name, ctypes.byref(found), device)
-    return uuid.UUID(bytes=bytes(found))
+    buffer = (ctypes.c_ubyte * 16)()
+    _call(driver, name, ctypes.byref(buffer), device)
+    return uuid.UUID(bytes=bytes(buffer))
 
 
 def _call(driver: Any, name: str, *arguments: Any) -> None:

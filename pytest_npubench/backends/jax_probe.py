@@ -49,13 +49,13 @@ def probe_jax(family: str, title: str, platforms: Sequence[str], timeout_s: floa
 
 
 def _read(family: str, title: str, platforms: Sequence[str], rows: list[Any]) -> Probe:
-    found = [row for platform, *row in rows if platform in platforms]
-    if not found:
+    devices = [row for platform, *row in rows if platform in platforms]
+    if not devices:
         return Probe(reason=f"no {title}: jax found platforms {', '.join(sorted({row[0] for row in rows}))}")
     return Probe(
         devices=tuple(
             Device(family=family, ordinal=ordinal, name=name, memory_bytes=memory, uuid=uuid, unidentified=unidentified)
-            for ordinal, (name, memory, uuid, unidentified) in enumerate(found)
+            for ordinal, (name, memory, uuid, unidentified) in enumerate(devices)
         )
     )
 

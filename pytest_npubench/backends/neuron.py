@@ -61,8 +61,8 @@ def _device(ordinal: int, chip: Mapping[str, Any]) -> Device:
 
 
 def _name(chip: object) -> str:
-    """The driver's name of the chip and the instance's type, as "Inferentia2, Inf2"; what it does not tell is left
-    out."""
+    """The driver's name of the chip and the instance's type, such as "Inferentia2, Inf2", without parts that are
+    unknown."""
     architecture = SYSFS / f"neuron{chip}" / "info" / "architecture"
     return ", ".join(filter(None, (_read(architecture / name) for name in ("device_name", "instance_type")))) or UNNAMED
 

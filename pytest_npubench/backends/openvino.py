@@ -65,7 +65,7 @@ class OpenVinoBackend:
         return ("gpu",) if "GPU" in device.name else ("npu",)
 
     def telemetry(self, devices: Sequence[Device]) -> Telemetry | None:
-        """The processors' state for the CPU plugin. OpenVINO tells neither clock nor heat of an NPU or a GPU."""
+        """The processors' state for the CPU plugin. OpenVINO reports neither clock nor heat of an NPU or a GPU."""
         return CpuTelemetry() if all(device.name.endswith(CPU_PLUGIN) for device in devices) else None
 
 
@@ -85,12 +85,12 @@ def _devices(rows: list[Any]) -> Probe:
 
 
 def _named(row: dict[str, Any]) -> str:
-    """What a hardware file's `match` is held against."""
+    """The name that a hardware file's `match` is compared with."""
     return f"{row['name']} {CPU_PLUGIN}" if row["id"] == "CPU" else str(row["name"])
 
 
 def _ending(answer: subprocess.CompletedProcess[str]) -> str:
-    """The last words of a process that failed; one that a driver crashed has none, but a signal."""
+    """The last words of a process that failed; where a driver crashed it, its signal."""
     if answer.returncode < 0:
         return guarded.ending(answer.returncode)
     return _last_line(answer.stderr)

@@ -50,8 +50,8 @@ def present() -> list[dict[str, Any]]:
 
 def device_ids(available: Sequence[str]) -> list[str]:
     """OpenVINO's ids in the order in which devices are counted; kinds that are no Intel device or CPU left out."""
-    known = [device for device in available if _kind(device) in KINDS]
-    return sorted(known, key=lambda device: KINDS.index(_kind(device)))
+    usable = [device for device in available if _kind(device) in KINDS]
+    return sorted(usable, key=lambda device: KINDS.index(_kind(device)))
 
 
 class OpenVinoRuntime:
@@ -67,11 +67,13 @@ class OpenVinoRuntime:
         self._name = devices[0].name
         self._core: Any = ov.Core()
         ids = device_ids(self._core.available_devices)
-        found = _found(self._core, ids, devices[0])
-        if found is None or not self._name.startswith(_property(self._core, found, "FULL_DEVICE_NAME") or found):
+        device_id = _openvino_id(self._core, ids, devices[0])
+        if device_id is None or not self._name.startswith(
+            _property(self._core, device_id, "FULL_DEVICE_NAME") or device_id
+        ):
             has = ", ".join(ids) or "none"
             raise DeviceUnavailableError(f"{devices[0].id}, {self._name}, is gone: OpenVINO has the devices {has}")
-        self._device: str = found
+        self._device: str = device_id
         if cache_dir is not None:
             self._core.set_property({"CACHE_DIR": cache_dir})
 
@@ -82,7 +84,7 @@ class OpenVinoRuntime:
 
     @property
     def num_process_compiles(self) -> int:
-        """OpenVINO reports no compile that others make: those of all runtimes here are counted."""
+        """Counts the compiles of all runtimes here, since OpenVINO reports no compile that others make."""
         return _num_compiles
 
     def compile(
@@ -117,8 +119,8 @@ class OpenVinoRuntime:
         elif isinstance(value, ov.AsyncInferQueue):
             value.wait_all()
         elif isinstance(value, (list, tuple)) and value:
-            for one in value:
-                self.synchronize(one)
+            for request in value:
+                self.synchronize(request)
         elif not isinstance(value, (ov.Tensor, Mapping)) and type(value).__name__ != "OVDict":
             raise MeasurementError(
                 f"the measured callable returned {type(value).__name__}, so nothing on {self._device} can be waited "
@@ -175,7 +177,7 @@ def reason(error: Exception) -> str:
     return " ".join(said) or type(error).__name__
 
 
-def _found(core: Any, ids: Sequence[str], device: Device) -> str | None:
+def _openvino_id(core: Any, ids: Sequence[str], device: Device) -> str | None:
     """OpenVINO's id of the device that the probe saw: by its UUID, since a changed environment hides or reorders."""
     here = ids[device.ordinal] if device.ordinal < len(ids) else None
     if device.uuid is None or (here and _property(core, here, "DEVICE_UUID") == device.uuid):
@@ -209,7 +211,7 @@ def _memory(core: Any, device: str) -> int | None:
 
 
 def _property(core: Any, device: str, name: str) -> str | None:
-    """As text; None where the plugin does not have it, or its driver fails to answer."""
+    """A property as text; None where the plugin does not have it, or its driver fails to answer."""
     try:
         value = core.get_property(device, name)
     except (RuntimeError, TypeError):

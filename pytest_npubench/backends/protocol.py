@@ -33,7 +33,7 @@ class Device:
 
     @property
     def index(self) -> int:
-        """Where a runtime of this process finds it."""
+        """The device's index for a runtime of this process."""
         return self.ordinal if self.visible_index is None else self.visible_index
 
     @property
@@ -118,7 +118,7 @@ class Runtime(Protocol):
 
 
 def peak_memory_bytes(runtime: Runtime) -> int | None:
-    """Of a runtime; None where it does without."""
+    """The most bytes that a runtime used; None for a runtime that does not count them."""
     count = getattr(runtime, "peak_memory_bytes", None)
     peak_bytes: int | None = None if count is None else count()
     return peak_bytes

@@ -44,8 +44,8 @@ class ServerBackend:
         return Probe(devices=(_device(address, facts),))
 
     def open(self, devices: Sequence[Device], cache_dir: str | None) -> Runtime:
-        """Raises DeviceUnavailableError where the server is gone, or does not serve the model; it names those that it
-        serves."""
+        """Opens the server. Raises DeviceUnavailableError where it is gone or lacks the model, naming the models that
+        it serves."""
         address = address_of(os.environ)
         if address is None:
             raise DeviceUnavailableError(f"{URL} is not set any more")

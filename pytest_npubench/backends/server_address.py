@@ -55,7 +55,7 @@ class ServerAddress:
 
     @property
     def is_local(self) -> bool:
-        """Whether it is this machine's own."""
+        """Whether the address is one of this machine."""
         try:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
@@ -80,7 +80,7 @@ class ServerAddress:
 
 
 def address_of(environment: Mapping[str, str]) -> ServerAddress | None:
-    """None where no address is set. Raises ConfigError naming the variable that cannot be used."""
+    """Reads the address; None where none is set. Raises ConfigError naming the variable that cannot be used."""
     url = environment.get(URL, "").strip()
     if not url:
         return None

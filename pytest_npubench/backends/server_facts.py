@@ -78,7 +78,7 @@ class _Reply:
 
     @property
     def document(self) -> Any:
-        """None where it is no JSON."""
+        """The body as JSON; None where it is no JSON."""
         try:
             return json.loads(self.body)
         except (ValueError, RecursionError):  # nested deeper than any answer
@@ -86,8 +86,8 @@ class _Reply:
 
 
 def ask_server(address: ServerAddress, timeout_s: float) -> ServerFacts:
-    """Raises DeviceUnavailableError where nobody answers in timeout_s or the answer is no list of models,
-    AccessRefusedError where the server wants another key, ConfigError on a key or certificates that cannot be used."""
+    """Raises DeviceUnavailableError where the server does not list its models in timeout_s, AccessRefusedError where it
+    wants another key, ConfigError on a key or certificates that cannot be used."""
     deadline_s = monotonic() + timeout_s
     listed = _get(address, f"{address.url.rstrip('/')}/models", deadline_s)
     if listed.status in (401, 403):
@@ -96,10 +96,10 @@ def ask_server(address: ServerAddress, timeout_s: float) -> ServerFacts:
     document = listed.document
     if why := _why_no_list(address, listed, document):
         raise DeviceUnavailableError(f"the server at {address.url} lists no models: {why}")
-    found = [entry for entry in document["data"] if isinstance(entry, dict) and _is_name(entry.get("id"))]
+    entries = [entry for entry in document["data"] if isinstance(entry, dict) and _is_name(entry.get("id"))]
     return ServerFacts(
-        models=tuple(ServedModel(name=entry["id"], context_tokens=_context(entry)) for entry in found),
-        software=_software(address, found, listed.software, deadline_s),
+        models=tuple(ServedModel(name=entry["id"], context_tokens=_context(entry)) for entry in entries),
+        software=_software(address, entries, listed.software, deadline_s),
     )
 
 
@@ -120,7 +120,7 @@ def _why_no_list(address: ServerAddress, listed: _Reply, document: Any) -> str |
 
 
 def _is_name(value: object) -> bool:
-    """Whether a request can carry it and a report can show it."""
+    """Whether a request can carry the name and a report can show it."""
     return isinstance(value, str) and 0 < len(value) <= NAME_CHARS and value.isprintable()
 
 
@@ -180,7 +180,7 @@ def _get(address: ServerAddress, url: str, deadline_s: float) -> _Reply:
 
 
 def _connected(address: ServerAddress, port: int, deadline_s: float) -> socket.socket:
-    """To the first of the host's addresses that takes it. Raises OSError, ConfigError."""
+    """A connection to the first of the host's addresses that accepts one. Raises OSError, ConfigError."""
     tls = address.tls() if urlsplit(address.url).scheme == "https" else None
     refused: OSError = TimeoutError("timed out")
     for family, kind, protocol, _, where in socket.getaddrinfo(address.host, port, type=socket.SOCK_STREAM):

@@ -67,11 +67,11 @@ class TorchRuntime:
             torch.cuda.empty_cache()
 
     def telemetry(self) -> Telemetry | None:
-        """Families whose devices tell their state say how."""
+        """No telemetry; runtimes of families with telemetry override this."""
         return None
 
     def _kernels(self) -> list[str]:
-        """What decides which kernels run."""
+        """The settings that decide which kernels run."""
         if self._family == "cuda":
             return [f"CUDA {torch.version.cuda}", f"cuDNN {torch.backends.cudnn.version()}"]
         return [torch.backends.cpu.get_cpu_capability(), f"{torch.get_num_threads()} threads"]

@@ -23,7 +23,7 @@ class TpuBackend:
     family = "tpu"
 
     def probe(self, timeout_s: float) -> Probe:
-        """Where TPU_VISIBLE_CHIPS hides chips, a device's uuid is the id that it has where none is hidden."""
+        """Looks for TPUs; a device's uuid is its id without TPU_VISIBLE_CHIPS, which may hide others."""
         probe = probe_jax(self.family, "TPU", ("tpu",), timeout_s)
         chips = visible_chips()
         if chips is None:
@@ -31,7 +31,7 @@ class TpuBackend:
         return dataclasses.replace(probe, devices=tuple(_identified(device, chips) for device in probe.devices))
 
     def visible(self, devices: Sequence[Device]) -> Mapping[str, str]:
-        """Of chips that are one device each; the other generations' devices are halves of chips, and stay in sight."""
+        """Hides other chips where a chip is a device; in other generations a device is half a chip."""
         if len(devices) not in BOUNDS or TWO_DEVICES_A_CHIP.search(devices[0].name):
             return {}
         if any(device.unidentified for device in devices):
@@ -70,7 +70,7 @@ def _identified(device: Device, chips: Sequence[int]) -> Device:
 
 
 def _telemetry(devices: Sequence[Device]) -> Telemetry | None:
-    """None where it is not known which chips they are."""
+    """Telemetry of the devices; None where their chips are unknown."""
     if any(device.unidentified for device in devices):
         return None
     return PatientTelemetry(LIBTPU, lambda: TpuTelemetry(devices))

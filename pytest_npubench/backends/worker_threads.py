@@ -17,7 +17,7 @@ WORKER = "XLAEigen"  # in the names of the threads that compute, as jaxlib 0.10 
 
 
 def pin_workers() -> int:
-    """How many have a core of their own now: none on one core, or on a system that does not name threads."""
+    """Gives each worker a core and returns how many have one: 0 on one core, or where threads have no names."""
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     if len(cores) < 2:
         return 0
@@ -30,9 +30,9 @@ def pin_workers() -> int:
 
 
 def _workers() -> list[int]:
-    found = []
+    thread_ids = []
     for folder in THREADS.glob("[0-9]*"):
         with suppress(OSError):
             if WORKER in (folder / "comm").read_text(encoding="utf-8", errors="replace"):
-                found.append(int(folder.name))
-    return sorted(found)
+                thread_ids.append(int(folder.name))
+    return sorted(thread_ids)

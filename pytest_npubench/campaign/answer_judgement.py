@@ -101,10 +101,10 @@ def where_beyond(
 def _detail(visit: AnswerVisit, dtype: str, factor: float, *, has_ties: bool) -> AnswersDetail:
     most = factor * (visit.rounding if has_ties else visit.largest_rounding)
     errors = sorted(visit.errors)
-    agree, differ = _known(visit.agree), _known(visit.differ)
+    agree, differ = _with_pair(visit.agree), _with_pair(visit.differ)
     inconsistent = {
-        **{name: _lengths(visit, apart, lambda one: not one <= most) for name, apart in visit.agree.items()},
-        **{f"changed {name}": _lengths(visit, apart, lambda one: one <= most) for name, apart in visit.differ.items()},
+        **{name: _lengths(visit, apart, lambda far: not far <= most) for name, apart in visit.agree.items()},
+        **{f"changed {name}": _lengths(visit, apart, lambda far: far <= most) for name, apart in visit.differ.items()},
     }
     squares = [error * error for error in visit.errors]
     return AnswersDetail(
@@ -158,9 +158,9 @@ def _error_words(visit: AnswerVisit, detail: AnswersDetail) -> str:
 def _pair_words(detail: AnswersDetail) -> str:
     if not detail.inconsistent:
         return f"{detail.num_pairs} pairs consistent"
-    told = [f"{name}, prompts of {_listed(lengths)} tokens" for name, lengths in detail.inconsistent.items()]
+    parts = [f"{name}, prompts of {_listed(lengths)} tokens" for name, lengths in detail.inconsistent.items()]
     wrong = sum(map(len, detail.inconsistent.values()))
-    return f"{wrong} of {detail.num_pairs} pairs inconsistent: {'; '.join(told)}"
+    return f"{wrong} of {detail.num_pairs} pairs inconsistent: {'; '.join(parts)}"
 
 
 def _token_words(visit: AnswerVisit) -> str:
@@ -170,9 +170,9 @@ def _token_words(visit: AnswerVisit) -> str:
     return f"{sum(visit.wrong_tokens)} greedy tokens are not float64's: prompts of {_listed(lengths)} tokens"
 
 
-def _known(pairs: Pairs) -> dict[str, list[float]]:
+def _with_pair(pairs: Pairs) -> dict[str, list[float]]:
     """Without prompts that have no such pair."""
-    return {name: found for name, apart in pairs.items() if (found := [one for one in apart if one != NO_PAIR])}
+    return {name: distances for name, apart in pairs.items() if (distances := [far for far in apart if far != NO_PAIR])}
 
 
 def _lengths(visit: AnswerVisit, apart: Iterable[float], is_wrong: Callable[[float], bool]) -> tuple[int, ...]:

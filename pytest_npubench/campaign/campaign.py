@@ -47,11 +47,11 @@ class CampaignSite:
 
 def by_name(points: Sequence[CampaignPoint]) -> tuple[CampaignPoint, ...]:
     """Each once; one without a definition gives way to that of its name which has one."""
-    found: dict[str, CampaignPoint] = {}
+    points_by_name: dict[str, CampaignPoint] = {}
     for point in points:
-        if point.name not in found or found[point.name].definition is None:
-            found[point.name] = point
-    return tuple(found.values())
+        if point.name not in points_by_name or points_by_name[point.name].definition is None:
+            points_by_name[point.name] = point
+    return tuple(points_by_name.values())
 
 
 class Records(Protocol):
@@ -159,7 +159,7 @@ class Campaign:
                     "name": record.name,
                     "compile_s": record.compile_s,
                     "cache": record.cache.value,
-                    **record.known,
+                    **record.from_compiler,
                 }
             )
         return bench

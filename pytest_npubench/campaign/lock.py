@@ -30,7 +30,7 @@ MAX_NAME_BYTES = 100  # sun_path has 108, one of them the zero that makes a name
 MAX_ASKED = 1024  # how often a holder can be asked for its name before it lets go
 PEER = struct.Struct("3i")  # struct ucred: pid, uid, gid
 
-_held: set[socket.socket] = set()
+_locks: set[socket.socket] = set()
 
 
 @contextmanager
@@ -40,20 +40,20 @@ def device_lock(devices: Sequence[Device], timeout_s: float) -> Iterator[None]:
     Raises DeviceBusyError naming the device and the process that holds it, DeviceUnavailableError where the system
     gives no such names.
     """
-    with ExitStack() as held:
+    with ExitStack() as locks:
         for device in sorted(devices, key=lambda device: device.ordinal):
-            held.enter_context(_one(device, timeout_s))
+            locks.enter_context(_device_lock(device, timeout_s))
         yield
 
 
 @contextmanager
-def _one(device: Device, timeout_s: float) -> Iterator[None]:
+def _device_lock(device: Device, timeout_s: float) -> Iterator[None]:
     lock = _taken(device, timeout_s)
-    _held.add(lock)
+    _locks.add(lock)
     try:
         yield
     finally:
-        _held.discard(lock)
+        _locks.discard(lock)
         lock.close()
 
 
@@ -123,9 +123,9 @@ def user_name(uid: int) -> str:
 
 def _let_go() -> None:
     """In a child made by fork: its copy of a lock would keep the device when its parent lets go of it."""
-    for lock in _held:
+    for lock in _locks:
         lock.close()
-    _held.clear()
+    _locks.clear()
 
 
 os.register_at_fork(after_in_child=_let_go)

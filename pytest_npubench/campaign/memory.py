@@ -78,10 +78,10 @@ class MemoryModel(Protocol):
 def memory_room(plan: CampaignPlan, devices: Sequence[Device] = ()) -> MemoryRoom | None:
     """What each of these devices lends a campaign: by the hardware file alone where none is given or none tells its
     memory. None where nobody says."""
-    known = [plan.spec.device_memory_bytes, *(device.memory_bytes for device in devices)]
+    sizes = [plan.spec.device_memory_bytes, *(device.memory_bytes for device in devices)]
     if devices and plan.spec.family == "cpu":
-        known.append(_host_memory_bytes())
-    said = [float(value) for value in known if value]
+        sizes.append(_host_memory_bytes())
+    said = [float(value) for value in sizes if value]
     if not said:
         return None
     return MemoryRoom(device_bytes=min(said), fraction=USABLE_FRACTIONS.get(plan.framework, USABLE_FRACTION))

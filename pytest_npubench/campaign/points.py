@@ -74,10 +74,10 @@ class Measured:
     @property
     def energy_j(self) -> float | None:
         """Joules of the rounds that count; None where the device does not tell them for each."""
-        joules = self._known("energy_j")
+        joules = self._values("energy_j")
         return sum(joules) if joules and len(joules) == len(self.rounds) else None
 
-    def _known(self, name: str) -> list[float]:
+    def _values(self, name: str) -> list[float]:
         values = (getattr(item.state, name) for item in self.watched if item.state is not None)
         return [value for value in values if value is not None]
 

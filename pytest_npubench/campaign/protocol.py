@@ -134,8 +134,8 @@ class FrozenWorkload(Protocol):
 
 def campaign_digest(plan: CampaignPlan, points: Sequence[CampaignPoint]) -> str:
     """A hash of what the campaign measures: rounds of equal digest may be continued."""
-    told = [point.definition for point in points if point.definition is not None]
-    body = [plan.key, plan.settings, sorted(map(json.dumps, told))]
+    definitions = [point.definition for point in points if point.definition is not None]
+    body = [plan.key, plan.settings, sorted(map(json.dumps, definitions))]
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()[:12]
 
 

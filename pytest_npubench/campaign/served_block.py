@@ -199,27 +199,27 @@ class ServedBlock(Visit):
         return (block,)
 
 
-def pooled(found: Sequence[BlockT]) -> BlockT:
+def pooled(blocks: Sequence[BlockT]) -> BlockT:
     """All blocks as one run, each moved to after the one before; the stalls are those of the worst of them."""
-    starts_s = [0.0, *accumulate(block.duration_s + GAP_S for block in found)]
-    moves_s = [start_s - block.started_s for start_s, block in zip(starts_s, found, strict=False)]
-    records = [_moved(record, by_s) for block, by_s in zip(found, moves_s, strict=True) for record in block.records]
+    starts_s = [0.0, *accumulate(block.duration_s + GAP_S for block in blocks)]
+    moves_s = [start_s - block.started_s for start_s, block in zip(starts_s, blocks, strict=False)]
+    records = [_moved(record, by_s) for block, by_s in zip(blocks, moves_s, strict=True) for record in block.records]
     log = IterationLog()
-    for block, by_s in zip(found, moves_s, strict=True):
+    for block, by_s in zip(blocks, moves_s, strict=True):
         log.extend(block.log.columns(), by_s)
-    joules = [block.energy_j for block in found if block.energy_j is not None]
+    joules = [block.energy_j for block in blocks if block.energy_j is not None]
     return replace(
-        found[0],
+        blocks[0],
         records=tuple(replace(record, id=index) for index, record in enumerate(records)),
         log=log,
         started_s=0.0,
-        ended_s=found[-1].ended_s + moves_s[-1],
-        energy_j=sum(joules) if len(joules) == len(found) else None,
-        handover_s=tuple(value for block in found for value in block.handover_s),
-        handover_bytes=tuple(value for block in found for value in block.handover_bytes),
-        tokens_crc=tuple(value for block in found for value in block.tokens_crc),
-        counted_by=tuple(value for block in found for value in block.counted_by),
-        stalls_s=tuple(map(max, zip(*(block.stalls_s for block in found), strict=True))),
+        ended_s=blocks[-1].ended_s + moves_s[-1],
+        energy_j=sum(joules) if len(joules) == len(blocks) else None,
+        handover_s=tuple(value for block in blocks for value in block.handover_s),
+        handover_bytes=tuple(value for block in blocks for value in block.handover_bytes),
+        tokens_crc=tuple(value for block in blocks for value in block.tokens_crc),
+        counted_by=tuple(value for block in blocks for value in block.counted_by),
+        stalls_s=tuple(map(max, zip(*(block.stalls_s for block in blocks), strict=True))),
     )
 
 
@@ -235,12 +235,12 @@ def failures_of(records: Sequence[RequestRecord]) -> str:
 
 def _records(columns: Columns) -> tuple[RequestRecord, ...]:
     """Raises KeyError, IndexError or ValueError where the columns do not fit together."""
-    own = {name: columns.get(f"request.{name}", ()) for name in REQUEST_COLUMNS}
+    requests = {name: columns.get(f"request.{name}", ()) for name in REQUEST_COLUMNS}
     num_output = list(map(int, columns["request.output_tokens"]))
     num_times = list(map(int, columns.get("request.num_times", [NUM_BEFORE_TOKENS + number for number in num_output])))
     ends = [0, *accumulate(max(0, number - NUM_BEFORE_TOKENS) for number in num_times)]
     times_s = columns.get("request.token_times_s", ())
-    if ends[-1] != len(times_s) or not {len(values) for values in own.values()} <= {0, len(num_output)}:
+    if ends[-1] != len(times_s) or not {len(values) for values in requests.values()} <= {0, len(num_output)}:
         raise ValueError(f"{len(times_s)} token times of {len(num_output)} requests; want {ends[-1]} of as many")
     reasons = {
         int(index): name.removeprefix(ABORTED)
@@ -251,13 +251,13 @@ def _records(columns: Columns) -> tuple[RequestRecord, ...]:
     return tuple(
         RequestRecord(
             id=index,
-            arrival_s=own["arrival_s"][index],
-            dispatched_s=own["dispatched_s"][index] if own["dispatched_s"] and num_times[index] > 0 else None,
-            scheduled_s=own["scheduled_s"][index] if own["scheduled_s"] and num_times[index] > 1 else None,
+            arrival_s=requests["arrival_s"][index],
+            dispatched_s=requests["dispatched_s"][index] if requests["dispatched_s"] and num_times[index] > 0 else None,
+            scheduled_s=requests["scheduled_s"][index] if requests["scheduled_s"] and num_times[index] > 1 else None,
             token_times_s=tuple(times_s[ends[index] : ends[index + 1]]),
-            prompt_tokens=int(own["prompt_tokens"][index]),
+            prompt_tokens=int(requests["prompt_tokens"][index]),
             output_tokens=num_output[index],
-            num_preemptions=int(own["num_preemptions"][index]),
+            num_preemptions=int(requests["num_preemptions"][index]),
             aborted=reasons.get(index),
         )
         for index in range(len(num_output))

@@ -38,11 +38,11 @@ class SloDetail:
 
 
 def reported(
-    found: Sequence[BlockT], summary: Callable[[BlockT], Sequence[ServingMetric]]
+    blocks: Sequence[BlockT], summary: Callable[[BlockT], Sequence[ServingMetric]]
 ) -> tuple[tuple[Metric, ...], Mapping[str, ServedFigure]]:
     """The metrics that have a value, and by name all figures, with their definitions, intervals and notes."""
-    whole = summary(pooled(found))
-    of_each = [{metric.name: metric.value for metric in summary(block)} for block in found]
+    whole = summary(pooled(blocks))
+    of_each = [{metric.name: metric.value for metric in summary(block)} for block in blocks]
     metrics = (_metric(metric, [values[metric.name] for values in of_each]) for metric in whole)
     return tuple(metric for metric in metrics if metric is not None), {metric.name: _figure(metric) for metric in whole}
 
@@ -55,18 +55,18 @@ def missed(metrics: Iterable[Metric]) -> float:
 def _metric(metric: ServingMetric, values: Sequence[float | None]) -> Metric | None:
     if metric.value is None:
         return None
-    known = [value for value in values if value is not None]
+    known_values = [value for value in values if value is not None]
     gate: GateKind = "ratio" if metric.kind == "exact" and metric.value > 0 else metric.kind
-    if any(part in metric.name for part in NOT_GATED) or (gate == "exact") or len(known) < len(values):
+    if any(part in metric.name for part in NOT_GATED) or (gate == "exact") or len(known_values) < len(values):
         gate = "none"
-    if gate == "ratio" and not all(value > 0 for value in known):
+    if gate == "ratio" and not all(value > 0 for value in known_values):
         gate = "none"
     return Metric(
         name=metric.name,
         unit=metric.unit,
         value=metric.value,
         better=metric.better,
-        samples=tuple(known),
+        samples=tuple(known_values),
         gate=gate,
     )
 

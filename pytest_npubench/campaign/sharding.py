@@ -44,10 +44,10 @@ def shard(groups: Sequence[tuple[str, float | None]], index: int, count: int) ->
     if not 1 <= index <= count:
         raise ConfigError(f"shard {index}/{count}: want 1 <= {index} <= {count}")
     _check(groups)
-    known = [duration_s for _, duration_s in groups if duration_s is not None]
-    if not known:
+    known_s = [duration_s for _, duration_s in groups if duration_s is not None]
+    if not known_s:
         return frozenset(name for name, _ in groups if _rendezvous(name, count) == index)
-    usual_s = statistics.median(known)
+    usual_s = statistics.median(known_s)
     filled = [(usual_s if duration_s is None else duration_s, name) for name, duration_s in groups]
     return _longest_first(filled, count)[index - 1]
 
@@ -57,11 +57,11 @@ def known_durations(journal: Journal | None) -> dict[str, float]:
 
     Left out are resumed results, which took no time, and invalid ones. Empty without a journal.
     """
-    found: dict[str, list[float]] = {}
+    durations_s: dict[str, list[float]] = {}
     for session in journal.sessions if journal is not None else ():
         for group, duration_s in _session_durations(session).items():
-            found.setdefault(group, []).append(duration_s)
-    return {group: statistics.median(values) for group, values in found.items()}
+            durations_s.setdefault(group, []).append(duration_s)
+    return {group: statistics.median(values) for group, values in durations_s.items()}
 
 
 def group_of(record: Mapping[str, Any]) -> str:
@@ -78,14 +78,14 @@ def _longest_first(groups: list[tuple[float, str]], count: int) -> list[frozense
     loads = [0.0] * count
     shards: list[set[str]] = [set() for _ in range(count)]
     for duration_s, name in sorted(groups, key=lambda group: (-group[0], _hash(group[1]), group[1])):
-        lightest = min(range(count), key=lambda place: (loads[place], len(shards[place]), place))
+        lightest = min(range(count), key=lambda number: (loads[number], len(shards[number]), number))
         loads[lightest] += duration_s
         shards[lightest].add(name)
     return [frozenset(names) for names in shards]
 
 
 def _rendezvous(name: str, count: int) -> int:
-    return max(range(1, count + 1), key=lambda place: _hash(f"{place}/{name}"))
+    return max(range(1, count + 1), key=lambda number: _hash(f"{number}/{name}"))
 
 
 def _hash(text: str) -> int:

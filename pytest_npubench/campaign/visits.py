@@ -37,12 +37,12 @@ class Visit:
 
     def columns(self) -> Columns:
         """Its numbers as a round keeps them, without what it has none of."""
-        found: dict[str, Sequence[float]] = {}
+        columns: dict[str, Sequence[float]] = {}
         for name, how in _fields(type(self)).items():
             value = getattr(self, name)
             if value is not None and value != ():
-                found[name] = tuple(value) if how.is_series else (value,)
-        return found
+                columns[name] = tuple(value) if how.is_series else (value,)
+        return columns
 
     @classmethod
     def of_columns(cls: type[VisitT], columns: Columns) -> tuple[VisitT, ...]:
@@ -55,8 +55,8 @@ class Visit:
         for name, how in kinds.items():
             values = columns.get(name, () if how.is_optional else None)
             if values is None or len(values) not in ({0, num_visits} if how.is_optional else {num_visits}):
-                held = "none" if values is None else str(len(values))
-                raise MeasurementError(f"{cls.__name__}.{name}: want {num_visits} values in a round, found {held}")
+                has = "none" if values is None else str(len(values))
+                raise MeasurementError(f"{cls.__name__}.{name}: want {num_visits} values in a round, found {has}")
             for index, row in enumerate(rows):
                 row[name] = how.number(values[index]) if values else None
         return tuple(cls(**row) for row in rows)
@@ -87,8 +87,8 @@ class Timing(Visit):
 def columns_of(row: Round, name: str) -> Round:
     """What a round holds of the point of that name, by what stands behind the name."""
     prefix = f"{name}/"
-    found = {key.removeprefix(prefix): values for key, values in row.items() if key.startswith(prefix)}
-    return {"": row[name], **found} if name in row else found
+    columns = {key.removeprefix(prefix): values for key, values in row.items() if key.startswith(prefix)}
+    return {"": row[name], **columns} if name in row else columns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,8 +25,8 @@ class Watched:
 
     def to_json(self) -> dict[str, Any]:
         """What a round's record says of it; nothing of what is unknown."""
-        known: dict[str, Any] = {} if self.state is None else {"state": self.state.to_json()}
-        return known if self.disturbed is None else {**known, "disturbed": self.disturbed}
+        document: dict[str, Any] = {} if self.state is None else {"state": self.state.to_json()}
+        return document if self.disturbed is None else {**document, "disturbed": self.disturbed}
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Watched:
@@ -45,7 +45,7 @@ class Watch:
         self._telemetry = open_telemetry(runtime)
         self._limits = limits
         self._before = DeviceState.now()
-        self._told: frozenset[str] = frozenset()
+        self._known_before: frozenset[str] = frozenset()
 
     def begin(self) -> None:
         """Raises DeviceUnavailableError where the device is lost."""
@@ -53,15 +53,15 @@ class Watch:
 
     def end(self) -> Watched:
         """What happened since begin(). Raises DeviceUnavailableError where the device is lost."""
-        from pytest_npubench.backends.telemetry.disturbance import disturbance, told
+        from pytest_npubench.backends.telemetry.disturbance import disturbance, known_quantities
         from pytest_npubench.backends.telemetry.round_state import between
 
         after = self._read()
         state = between(self._before, after) if self._telemetry is not None else None
-        disturbed = disturbance(self._before, after, self._limits, self._told)
+        disturbed = disturbance(self._before, after, self._limits, self._known_before)
         if disturbed is not None and state is not None and (state.other_load or 0.0) > self._limits.other_load:
             disturbed = f"{disturbed}{self._who()}"
-        self._told |= told(self._before) | told(after)
+        self._known_before |= known_quantities(self._before) | known_quantities(after)
         return Watched(state=state, disturbed=disturbed)
 
     def __enter__(self) -> Watch:
@@ -77,8 +77,8 @@ class Watch:
         """Who else uses the processors, looked at once the round is over: nothing is looked at while it is measured."""
         from pytest_npubench.backends.telemetry.linux import busiest, own_processes
 
-        found = busiest(own_processes(), LOOK_S)
-        who = f", just after it {', '.join(found)}" if found else ""
+        others = busiest(own_processes(), LOOK_S)
+        who = f", just after it {', '.join(others)}" if others else ""
         return f"{who} (--npubench-other-load {self._limits.other_load:g} is the limit; 1 lets any)"
 
     def _read(self) -> DeviceState:

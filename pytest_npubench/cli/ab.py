@@ -46,13 +46,13 @@ def add_parser(commands: Commands, about: str) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Raises EnvironmentUnusableError before anything runs, ConfigError where nothing can be compared, StoreError for a
-    folder or journal that cannot be used."""
+    """Prints the comparison and returns its exit status. Raises EnvironmentUnusableError before anything runs,
+    ConfigError where nothing can be compared, StoreError for a folder or journal that cannot be used."""
     from pytest_npubench.comparison.environments import environment_differences, find_environment
 
     environments = {side: find_environment(f"--env-{side.lower()}", _named(arguments, side)) for side in ("A", "B")}
-    for side, found in environments.items():
-        _say(f"{side}  {found.python}, pytest-npubench {found.plugin_version}")
+    for side, environment in environments.items():
+        _say(f"{side}  {environment.python}, pytest-npubench {environment.plugin_version}")
     differences = environment_differences(environments["A"], environments["B"])
     for line in differences[:NUM_NAMED] or ("nothing differs: this is an A/A run",):
         _say(f"   {line}")
@@ -85,7 +85,7 @@ def _compared(arguments: argparse.Namespace, environments: dict[str, Environment
     pairs = [
         tuple(journal_sessions(str(journal), read_journal(journal)) for journal in journals) for journals in done.pairs
     ]
-    found = compare_pairs(
+    comparison = compare_pairs(
         [(old, new) for old, new in pairs],
         labels=(str(environments["A"].python), str(environments["B"].python)),
         margin=arguments.margin,
@@ -95,7 +95,7 @@ def _compared(arguments: argparse.Namespace, environments: dict[str, Environment
     )
     if arguments.keep is None:
         shutil.rmtree(path, ignore_errors=True)
-    return found
+    return comparison
 
 
 def _named(arguments: argparse.Namespace, side: str) -> str:
@@ -104,7 +104,7 @@ def _named(arguments: argparse.Namespace, side: str) -> str:
 
 
 def _say(text: str) -> None:
-    """Beside the findings, which go to stdout."""
+    """Prints to stderr, since the findings go to stdout."""
     print(text, file=sys.stderr, flush=True)
 
 

@@ -27,22 +27,22 @@ LONGEST_SHOWN = 60
 
 
 class Parser(argparse.ArgumentParser):
-    """An argparse parser that repeats no password, and takes the "--" of `--option=--` for no value: argparse drops it
-    and leaves an empty list (https://github.com/python/cpython/issues/59317, mended in Python 3.13)."""
+    """An argparse parser that repeats no password. It takes the "--" of `--option=--` for a missing value: argparse
+    drops it and leaves an empty list (https://github.com/python/cpython/issues/59317, mended in Python 3.13)."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """An option that this parser lacks is its own error: it knows what was meant, the parsers above it do not."""
-        found, rest = super().parse_known_args(args, namespace)
+        """Reports an unknown option by the parser that was asked, which can suggest the right one."""
+        parsed, rest = super().parse_known_args(args, namespace)
         for action in self._actions:
-            value = getattr(found, action.dest, None)
+            value = getattr(parsed, action.dest, None)
             if action.nargs is None and (value == [] != action.default or (isinstance(value, list) and [] in value)):
                 self.error(f"argument {'/'.join(action.option_strings) or action.metavar}: expected one argument")
         if rest:
             self.error(f"unrecognized arguments: {' '.join(rest)}{self._meant(rest)}")
-        return found, rest
+        return parsed, rest
 
     def error(self, message: str) -> NoReturn:
-        """A word that is none of the choices is answered with the nearest of them."""
+        """Suggests the nearest choice for a word that is no choice."""
         if wrong := re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)$", message, re.DOTALL):
             message += did_you_mean(wrong[1], re.split(r"\W*, \W*", wrong[2].strip("'")))
         super().error(masked(message))
@@ -53,8 +53,8 @@ class Parser(argparse.ArgumentParser):
 
 
 class HelpText(argparse.HelpFormatter):
-    """Lines that fit stay as they are. A command that is too long goes on behind a backslash, as a shell reads it, and
-    is broken inside no name; other lines are filled one by one."""
+    """Help text whose short lines stay as they are. A long command continues behind a backslash, as in a shell, and is
+    broken inside no name; other lines are filled one by one."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         return "\n".join(line if len(line) <= width else _filled(line, width) for line in text.splitlines())
@@ -71,7 +71,7 @@ def _filled(line: str, width: int) -> str:
 
 
 def add_command(commands: Commands, name: str, help_text: str, example: str, **options: Any) -> argparse.ArgumentParser:
-    """A command's parser, with its help and an example in it."""
+    """Adds a command's parser, with its help and an example in it."""
     return commands.add_parser(
         name,
         help=help_text,
@@ -87,19 +87,19 @@ def add_json_option(parser: argparse.ArgumentParser) -> None:
 
 
 def check_other_file(output: Path | None, *sources: Path) -> None:
-    """Raises StoreError where the file to write is one of those that are read."""
+    """Raises StoreError where the output file is also an input."""
     for source in sources:
         if output is not None and output.exists() and source.exists() and output.samefile(source):
             raise StoreError(f"{output} is the file that is read; want another one to write")
 
 
 def print_document(name: str, /, **facts: Any) -> None:
-    """Version 1 of the JSON document npubench-NAME on stdout; docs/formats.md lists them. Paths become text."""
+    """Prints version 1 of the JSON document npubench-NAME on stdout; docs/formats.md lists them. Paths become text."""
     print(json.dumps({"format": f"npubench-{name}", "version": 1, **facts}, indent=2, default=str))
 
 
 def whole_number(most: int) -> Callable[[str], int]:
-    """The type of an option that is a number from 1 to `most`: what is looped over or held in memory has an end."""
+    """The type of an option that is a number from 1 to `most`: a limit on what is looped over or held in memory."""
 
     def read(text: str) -> int:
         try:
@@ -122,7 +122,7 @@ entry_count = whole_number(1_000_000)
 
 
 def seed(text: str) -> int:
-    """A seed of random numbers."""
+    """The type of an option that seeds random numbers."""
     try:
         value = int(text) if text.isascii() and text.isdigit() else -1
     except ValueError:  # thousands of digits
@@ -133,7 +133,7 @@ def seed(text: str) -> int:
 
 
 def number(text: str, want: str, fits: Callable[[float], bool]) -> float:
-    """A finite number that fits; ArgumentTypeError says what is wanted."""
+    """A finite number for which `fits` holds. Raises ArgumentTypeError with `want`, which says what is allowed."""
     try:
         value = float(text)
     except ValueError:
@@ -148,9 +148,9 @@ def seconds(text: str) -> float:
 
 
 def time_limit(text: str) -> float:
-    """Seconds of a time with its unit: "125ms" is 0.125."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s)", text.strip())
-    value, scale = (found[1], 1e-3 if found[2] == "ms" else 1.0) if found else ("none", 1.0)
+    """Converts a time with its unit to seconds: "125ms" is 0.125."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s)", text.strip())
+    value, scale = (match[1], 1e-3 if match[2] == "ms" else 1.0) if match else ("none", 1.0)
     want = f"a time above 0 with its unit, s or ms, such as 10s or 125ms, up to {LONGEST_S} s"
     try:
         return scale * number(value, want, lambda amount: 0 < amount * scale <= LONGEST_S)
@@ -159,13 +159,13 @@ def time_limit(text: str) -> float:
 
 
 def rate(text: str) -> float:
-    """Requests a second."""
+    """The type of an option in requests per second."""
     want = f"requests a second, {LOWEST_RATE_PER_S:g} to {HIGHEST_RATE_PER_S:g}"
     return number(text, want, lambda value: LOWEST_RATE_PER_S <= value <= HIGHEST_RATE_PER_S)
 
 
 def percent(text: str) -> float:
-    """25% is 0.25."""
+    """Converts a percentage to a fraction: 25% is 0.25."""
     digits = text.strip().removesuffix("%")
     if not digits.isascii() or not digits.replace(".", "", 1).isdigit() or not 0 < float(digits) <= 100:
         raise argparse.ArgumentTypeError(f"{_short(text)}: want a part above 0 up to 100 %, such as 25%")
@@ -173,17 +173,17 @@ def percent(text: str) -> float:
 
 
 def _short(text: str) -> str:
-    """As it is repeated in a message."""
+    """A text as an error message repeats it."""
     return repr(text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}...")
 
 
 def say(text: str) -> None:
-    """One line on stdout, whatever the names in it hold."""
+    """Prints one line on stdout, whatever the names in it hold."""
     print(plain(text))
 
 
 def print_error(error: object) -> None:
-    """One line on stderr, whatever the names in it hold."""
+    """Prints one line on stderr, whatever the names in it hold."""
     print(f"npubench: error: {plain(' '.join(str(error).split()))}", file=sys.stderr)
 
 

@@ -139,7 +139,7 @@ def _merge(actions: Commands) -> argparse.ArgumentParser:
 
 
 def run_accept(arguments: argparse.Namespace) -> int:
-    """Raises JournalError for a journal or session that cannot be used, BaselineError where it is not accepted."""
+    """Accepts a run. Raises JournalError for an unusable journal or session, BaselineError for a refused run."""
     from pytest_npubench.errors import RunNotAcceptedError
     from pytest_npubench.store.accept_run import accept_run
     from pytest_npubench.store.journal_reader import read_journal
@@ -171,7 +171,7 @@ def run_accept(arguments: argparse.Namespace) -> int:
 
 
 def run_reject(arguments: argparse.Namespace) -> int:
-    """Raises BaselineError where no file knows the session."""
+    """Takes a session out of the baselines. Raises BaselineError where no file has the session."""
     from pytest_npubench.store.baseline_changes import reject
 
     change = reject(arguments.baselines, arguments.session, reason=arguments.reason)
@@ -182,7 +182,7 @@ def run_reject(arguments: argparse.Namespace) -> int:
 
 
 def run_reset(arguments: argparse.Namespace) -> int:
-    """Raises BaselineError where no file knows a case."""
+    """Lets cases begin anew. Raises BaselineError where no file has a case."""
     from pytest_npubench.store.baseline_changes import reset
 
     change = reset(arguments.baselines, arguments.cases, reason=arguments.reason, hardware=arguments.hardware)
@@ -194,7 +194,7 @@ def run_reset(arguments: argparse.Namespace) -> int:
 
 
 def run_anchor(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
-    """Raises BaselineError where no session is meant."""
+    """Makes sessions anchors. Raises BaselineError where no session is meant."""
     if bool(arguments.sessions) == (arguments.newest is not None):
         parser.error("want sessions, or --newest N")
     from pytest_npubench.store.anchor_move import move_anchor
@@ -213,7 +213,7 @@ def run_anchor(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -
 
 
 def run_prune(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
-    """Raises BaselineError on a key that no file has."""
+    """Removes old sessions. Raises BaselineError on a key that no file has."""
     aged = arguments.older_than is not None or arguments.keep is not None
     if bool(arguments.key) == aged:
         parser.error("want --key KEY, or --older-than DAYS, --keep N or both")
@@ -238,7 +238,7 @@ def run_prune(parser: argparse.ArgumentParser, arguments: argparse.Namespace) ->
 
 
 def run_rename(arguments: argparse.Namespace) -> int:
-    """Raises BaselineError on a clash, a circle, or an old name under which nothing was accepted."""
+    """Renames a case. Raises BaselineError on a clash, a circle, or an old name under which nothing was accepted."""
     from pytest_npubench.store.baseline_renaming import rename
 
     done = rename(arguments.baselines, arguments.old, arguments.new)
@@ -253,7 +253,7 @@ def run_rename(arguments: argparse.Namespace) -> int:
 
 
 def run_merge(arguments: argparse.Namespace) -> int:
-    """Raises BaselineError where the two do not go together."""
+    """Merges two sets of baselines. Raises BaselineError where they do not fit together."""
     from pytest_npubench.store.baseline_merge import merge
 
     change = merge(arguments.baselines, arguments.other)
@@ -268,7 +268,7 @@ def run_merge(arguments: argparse.Namespace) -> int:
 
 
 def _print_change(change: BaselineChange) -> int:
-    """No paths: the files held it already."""
+    """Prints what changed; a change without paths is one that the files held already."""
     print_document("baseline-changed", **asdict(change))
     return 0
 

@@ -22,26 +22,26 @@ def add_parser(actions: Commands) -> argparse.ArgumentParser:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Raises BaselineError where the directory is missing or a file cannot be read."""
+    """Prints what was accepted. Raises BaselineError where the directory is missing or a file cannot be read."""
     from pytest_npubench.store.baselines import Baselines
 
     loaded = Baselines.load(arguments.baselines)
-    found = [summary(file) for file in loaded.files]
+    summaries = [summary(file) for file in loaded.files]
     if arguments.json:
         renamed = {old: alias.case for old, alias in loaded.aliases.entries.items()}
-        print_document("baselines", files=found, renamed=renamed)
+        print_document("baselines", files=summaries, renamed=renamed)
         return 0
-    if not found:
+    if not summaries:
         print("nothing was accepted yet")
         return 0
-    print(columns([HEADER, *map(_row, found)]))
+    print(columns([HEADER, *map(_row, summaries)]))
     for old, alias in sorted(loaded.aliases.entries.items()):
         say(f"renamed  {old} -> {alias.case}")
     return 0
 
 
 def summary(file: BaselineFile) -> dict[str, Any]:
-    """A file in plain data; oldest, newest and anchor are when the first, last and first anchor session came in."""
+    """A file as plain data; oldest, newest and anchor are the times of its first, last and first anchor session."""
     sessions = [session for case in file.cases.values() for session in case.sessions]
     by_time = sorted(sessions, key=lambda session: session.accepted_time)
     return {
@@ -65,6 +65,6 @@ def _row(item: dict[str, Any]) -> tuple[str, ...]:
 
 
 def stack_text(parts: dict[str, str | None]) -> str:
-    """The parts of a key that are known: "NVIDIA H200, driver 570.86, jax 0.10.2"."""
+    """Joins the parts of a key that have a value: "NVIDIA H200, driver 570.86, jax 0.10.2"."""
     shown = (f"driver {value}" if name == "driver" else value for name, value in parts.items() if value is not None)
     return ", ".join(dict.fromkeys(shown))

@@ -41,7 +41,7 @@ def add_parser(actions: Commands) -> argparse.ArgumentParser:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Raises BaselineError where no case, or more than one, is meant, or a file cannot be read."""
+    """Prints the sessions. Raises BaselineError unless exactly one case is meant and all files can be read."""
     from pytest_npubench.store.baselines import Baselines
 
     loaded = Baselines.load(arguments.baselines)
@@ -60,13 +60,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _named(loaded: Baselines, wanted: str) -> str:
-    """The case's key. A new name under which nothing was accepted yet counts: it has its old name's sessions."""
-    known = {name for file in loaded.files for name in (*file.cases, *file.resets)}
-    known |= {loaded.aliases.latest_name(name) for name in known}
-    found = named(wanted, known)
-    if len(found) == 1:
-        return found[0]
-    why = not_one(wanted, found, known, nothing="no session was accepted for")
+    """Finds the case's key. A new name under which nothing was accepted yet counts: it has its old name's sessions."""
+    keys = {name for file in loaded.files for name in (*file.cases, *file.resets)}
+    keys |= {loaded.aliases.latest_name(name) for name in keys}
+    matching = named(wanted, keys)
+    if len(matching) == 1:
+        return matching[0]
+    why = not_one(wanted, matching, keys, nothing="no session was accepted for")
     raise BaselineError(f"baselines {loaded.directory}: {why}")
 
 
@@ -76,21 +76,21 @@ def _renamed_to(loaded: Baselines, case: str) -> str | None:
 
 
 def _reset(loaded: Baselines, case: str) -> dict[str, str] | None:
-    """The last time that a person let it begin anew, on any device."""
-    found = [reset for file in loaded.files if (reset := loaded.reset_of(case, file.key)) is not None]
-    return asdict(max(found, key=lambda reset: reset.time)) if found else None
+    """The latest reset of the case by a person, on any device."""
+    resets = [reset for file in loaded.files if (reset := loaded.reset_of(case, file.key)) is not None]
+    return asdict(max(resets, key=lambda reset: reset.time)) if resets else None
 
 
 def _keys(loaded: Baselines, case: str) -> list[dict[str, Any]]:
-    """One entry for each key that has sessions of the case, the one begun first at the top."""
-    found = []
+    """One entry for each key that has sessions of the case, sorted by the key's first session."""
+    entries = []
     for key in dict.fromkeys(file.key for file in loaded.files):
         files = [file for file in loaded.files if file.key == key]
         digest = _digest(loaded, files, case)
         for history in loaded.histories(case, key, digest=digest):
             names = [name for name, _ in loaded.aliases.names(case, digest)]
-            held = [file.cases[name].metrics for file in files for name in names if name in file.cases]
-            quantities = {metric: quantity for metrics in held for metric, quantity in metrics.items()}
+            accepted = [file.cases[name].metrics for file in files for name in names if name in file.cases]
+            quantities = {metric: quantity for metrics in accepted for metric, quantity in metrics.items()}
             rejected = {name: asdict(item) for file in files for name, item in sorted(file.rejected.items())}
             about = {"key": key.digest(), "stack": key.to_json(), "digest": digest, "rejected": rejected}
             about["frozen"] = dict(loaded.frozen(case, key, digest=digest))
@@ -99,15 +99,15 @@ def _keys(loaded: Baselines, case: str) -> list[dict[str, Any]]:
                 for metric, quantity in sorted(quantities.items())
                 if quantity.gate != "answers"  # a vector, of which a median says nothing
             }
-            found.append((history[0].accepted_time, about | {"metrics": metrics}))
-    return [entry for _, entry in sorted(found, key=lambda pair: pair[0])]
+            entries.append((history[0].accepted_time, about | {"metrics": metrics}))
+    return [entry for _, entry in sorted(entries, key=lambda pair: pair[0])]
 
 
 def _digest(loaded: Baselines, files: Iterable[BaselineFile], case: str) -> str:
-    """Under which digest the case stands here; where only its old name does, the one its alias says, if any."""
-    held = [file.cases[case].digest for file in files if case in file.cases]
+    """The digest of the case in these files. Where only its old name is there, its alias's digest, or ""."""
+    digests = [file.cases[case].digest for file in files if case in file.cases]
     old = loaded.aliases.old_name(case)
-    return held[0] if held else (loaded.aliases.entries[old].case_digest or "" if old else "")
+    return digests[0] if digests else (loaded.aliases.entries[old].case_digest or "" if old else "")
 
 
 def _rows(metric: str, history: Sequence[AcceptedSession]) -> list[dict[str, Any]]:
@@ -137,7 +137,7 @@ def _median(kept: KeptSamples) -> float:
 
 
 def spread(kept: KeptSamples) -> float | None:
-    """The distance of the quartiles over the median; None for a single sample and where the median is 0."""
+    """The distance of the quartiles over the median; None for a single sample and for a median of 0."""
     samples, median = [value for process in kept.processes for value in process], _median(kept)
     if len(samples) < 2 or not median:
         return None
@@ -146,7 +146,7 @@ def spread(kept: KeptSamples) -> float | None:
 
 
 def trend(medians: Sequence[float]) -> str:
-    """One sign a session, its height between the smallest and the largest median: 1, 2, 3 is "▁▅█"."""
+    """Draws one sign a session, its height between the smallest and the largest median: 1, 2, 3 is "▁▅█"."""
     low, high = min(medians), max(medians)
     if low == high:
         return BARS[0] * len(medians)

@@ -21,8 +21,8 @@ WHAT, GROUP = "command", "pytest_npubench.commands"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """A command. `about` is its line in the help, where it stands behind the command `after`, or last. `module` has
-    `add_parser(subparsers, about)`."""
+    """A command. `about` is its line in the help. The line stands behind that of the command `after`, or last. `module`
+    has `add_parser(subparsers, about)`."""
 
     name: str
     about: str
@@ -57,7 +57,7 @@ OWN = {
 
 @cache
 def commands() -> Mapping[str, Command]:
-    """By name, in the order of the help. One of another distribution that cannot be had is none."""
+    """All commands by name, in the order of the help, without those of others that cannot be loaded."""
     listed = [Command(name=name, about=about, module=f"{__package__}.{name}") for name, about in OWN.items()]
     ours = extensions(WHAT, GROUP)
     for entry in (*ours.values(), *entries(WHAT, GROUP, (*OWN, *ours)).values()):
@@ -69,7 +69,7 @@ def commands() -> Mapping[str, Command]:
 
 
 def _loaded(entry: Entry) -> Command:
-    found: Command = entry.load(
+    command: Command = entry.load(
         lambda thing: isinstance(thing, Command) and thing.name == entry.name, "Command of that name"
     )
-    return found
+    return command

@@ -39,29 +39,29 @@ def add_parser(commands: Commands, about: str) -> None:
 
 
 def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
-    """Raises StoreError for a side that cannot be read or would be overwritten, ConfigError for sides that cannot be
-    compared."""
-    one = arguments.new is None or _same(arguments.old, arguments.new)
-    if one and not arguments.by:
+    """Prints the comparison and returns its exit status. Raises StoreError for a side that cannot be read or would be
+    overwritten, ConfigError for sides that cannot be compared."""
+    is_one_side = arguments.new is None or _same(arguments.old, arguments.new)
+    if is_one_side and not arguments.by:
         parser.error("one side is compared with itself: name another as B, or what to split it by with --by PART")
-    if (arguments.from_value or arguments.to_value) and not (one and len(arguments.by) == 1):
+    if (arguments.from_value or arguments.to_value) and not (is_one_side and len(arguments.by) == 1):
         parser.error("--from and --to go with one side and one --by PART")
     from pytest_npubench.comparison.side_sources import side_path
     from pytest_npubench.comparison.upgrade import compare_sides
 
     check_other_file(arguments.output, *(side_path(side) for side in (arguments.old, arguments.new) if side))
-    old, new = _sides(arguments, one=one)
-    found = compare_sides(old, new, margin=arguments.margin, q=arguments.q, metrics=arguments.metric)
-    return print_comparison(found, arguments)
+    old, new = _sides(arguments, is_one_side=is_one_side)
+    comparison = compare_sides(old, new, margin=arguments.margin, q=arguments.q, metrics=arguments.metric)
+    return print_comparison(comparison, arguments)
 
 
-def _sides(arguments: argparse.Namespace, *, one: bool) -> tuple[Side, Side]:
+def _sides(arguments: argparse.Namespace, *, is_one_side: bool) -> tuple[Side, Side]:
     from pytest_npubench.comparison.side_sources import load_side
     from pytest_npubench.comparison.sides import apart
     from pytest_npubench.comparison.stack_changes import alike_but_for, split
 
     first = load_side(arguments.old)
-    if one:
+    if is_one_side:
         old, new = split(first, arguments.by, arguments.from_value, arguments.to_value)
     else:
         old, new = apart(first, load_side(arguments.new))

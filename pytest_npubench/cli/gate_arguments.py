@@ -45,19 +45,19 @@ def add_gate_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", metavar="PAGE.html", type=Path, help="write the findings as a page too")
 
 
-def print_comparison(found: Comparison, arguments: argparse.Namespace) -> int:
-    """The exit status of the gate. Raises StoreError where the page cannot be written."""
+def print_comparison(comparison: Comparison, arguments: argparse.Namespace) -> int:
+    """Returns the exit status of the gate. Raises StoreError where the page cannot be written."""
     from pytest_npubench.reports.comparison import comparison_html, comparison_json, render_comparison
 
-    status = found.exit_status(arguments.inconclusive_share)
+    status = comparison.exit_status(arguments.inconclusive_share)
     if arguments.json:
-        print_document("comparison", **comparison_json(found, status))
+        print_document("comparison", **comparison_json(comparison, status))
     else:
         width = shutil.get_terminal_size((120, 24)).columns
-        print_styled(render_comparison(found, width=width, color=sys.stdout is not None and sys.stdout.isatty()))
+        print_styled(render_comparison(comparison, width=width, color=sys.stdout is not None and sys.stdout.isatty()))
     if arguments.output is not None:
         try:
-            arguments.output.write_text(comparison_html(found), encoding="utf-8")
+            arguments.output.write_text(comparison_html(comparison), encoding="utf-8")
         except OSError as error:
             raise StoreError(f"{arguments.output}: {error.strerror}") from error
     return status

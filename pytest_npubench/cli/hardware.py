@@ -41,7 +41,7 @@ def add_parser(commands: Commands, about: str) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """1 where a checked file is wrong. Raises ConfigError for a name that is not shipped."""
+    """Returns 1 where a checked file is wrong, else 0. Raises ConfigError for a name that is not shipped."""
     if arguments.check:
         if arguments.fit:
             raise ConfigError("--fit reads the shipped files; want it without --check, alone or with a name")
@@ -49,11 +49,11 @@ def run(arguments: argparse.Namespace) -> int:
     specs = load_all(known_folders())
     if arguments.fit and arguments.name in (None, *specs):
         chosen = specs if arguments.name is None else {arguments.name: specs[arguments.name]}
-        found = list(largest_campaigns(chosen))
+        campaigns = list(largest_campaigns(chosen))
         if arguments.json:
-            print_document("hardware-fit", campaigns=[asdict(campaign) for campaign in found])
+            print_document("hardware-fit", campaigns=[asdict(campaign) for campaign in campaigns])
         else:
-            print(columns([FIT_HEADS, *(campaign.row for campaign in found)]))
+            print(columns([FIT_HEADS, *(campaign.row for campaign in campaigns)]))
         return 0
     if arguments.name is None and arguments.json:
         print_document("hardware", files=[_facts(spec) for spec in specs.values()])
@@ -76,7 +76,7 @@ def _facts(spec: HardwareSpec) -> dict[str, object]:
 
 
 def _whole(spec: HardwareSpec) -> dict[str, object]:
-    """The file's record, what follows from it, and of a server's file the server's part; no other suite's."""
+    """The file's record and what follows from it; of the sections of suites that of a server alone."""
     server = spec.section(ServerSpec)
     ridges = {dtype: spec.ridge_flops_per_byte(dtype) for dtype in spec.peak.flops_per_s}
     facts = asdict(replace(spec, sections=()))
@@ -85,7 +85,7 @@ def _whole(spec: HardwareSpec) -> dict[str, object]:
 
 
 def check(paths: Sequence[Path], *, as_json: bool = False) -> int:
-    """Say of each file that it is right, or which key is wrong and what is allowed; 1 where one is wrong."""
+    """Prints for each file that it is right, or what is wrong and allowed; returns 1 where one is wrong."""
     errors, right = [], []
     for path in paths:
         files = sorted(path.glob("*.toml")) if path.is_dir() else [path]
@@ -110,7 +110,7 @@ def check(paths: Sequence[Path], *, as_json: bool = False) -> int:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LargestCampaign:
     """The largest campaign of a hardware, profile and suite against one device's memory. working_bytes: activations,
-    other temporaries and binaries. skipped: by campaign what gives way, all campaigns told."""
+    other temporaries and binaries. skipped: the cases that do not fit, by campaign."""
 
     hardware: str
     profile: str
@@ -135,7 +135,7 @@ FIT_HEADS = ("HARDWARE", "PROFILE", "SUITE", "LARGEST CAMPAIGN", "WEIGHTS", "CAC
 
 
 def largest_campaigns(specs: Mapping[str, HardwareSpec]) -> Iterator[LargestCampaign]:
-    """Of each hardware, profile and suite of which the hardware file says enough."""
+    """Yields the largest campaign of each hardware, profile and suite whose hardware file has the necessary figures."""
     # campaigns bring numpy along, which the light commands do without
     from pytest_npubench.campaign.memory import fit
 
@@ -143,12 +143,12 @@ def largest_campaigns(specs: Mapping[str, HardwareSpec]) -> Iterator[LargestCamp
         for profile in PROFILES:
             for suite in suites.usable():
                 plans = () if suite.memory is None else suite.plans(spec, Choice(profile=profile))
-                if fits := [found for plan in plans if (found := fit(suite.memory, plan)) is not None]:
+                if fits := [fitting for plan in plans if (fitting := fit(suite.memory, plan)) is not None]:
                     yield _largest(spec.name, profile, suite.name, fits)
 
 
 def _largest(hardware: str, profile: str, suite: str, fits: Sequence[Fit]) -> LargestCampaign:
-    largest = max(fits, key=lambda found: found.need.total_bytes)
+    largest = max(fits, key=lambda fit: fit.need.total_bytes)
     prefix = f"{hardware}-"
     return LargestCampaign(
         hardware=hardware,
@@ -160,12 +160,12 @@ def _largest(hardware: str, profile: str, suite: str, fits: Sequence[Fit]) -> La
         working_bytes=largest.need.working_bytes,
         needed_bytes=largest.need.total_bytes,
         usable_bytes=largest.room.usable_bytes,
-        skipped={found.plan.key.removeprefix(prefix): found.skipped for found in fits if found.skipped},
+        skipped={fit.plan.key.removeprefix(prefix): fit.skipped for fit in fits if fit.skipped},
     )
 
 
 def describe(spec: HardwareSpec) -> list[str]:
-    """Everything a hardware file says, with the source of each published figure."""
+    """Describes all that a hardware file says, with the source of each published figure."""
     if (server := spec.section(ServerSpec)) is not None:
         return _server(spec, server)
     probe = f"{spec.tensor_parallel} together" if spec.tensor_parallel > 1 else "each alone"
@@ -185,7 +185,7 @@ def describe(spec: HardwareSpec) -> list[str]:
 
 
 def _server(spec: HardwareSpec, server: ServerSpec) -> list[str]:
-    """A file about a server has loads and limits instead of figures of a device."""
+    """Describes a server's file, which has loads and limits instead of figures of a device."""
     asking = server.asking
     lines = [
         f"{spec.name}: {spec.title}",
@@ -234,8 +234,8 @@ def _peaks(spec: HardwareSpec) -> list[str]:
         ("memory", spec.peak.memory_bytes),
         ("interconnect", spec.peak.interconnect_bandwidth_bytes_per_s),
     ]
-    known = [(name, figure) for name, figure in figures if figure is not None]
-    lines = [line for name, figure in known for line in _figure(name, figure)] or ["peak      not published"]
+    published = [(name, figure) for name, figure in figures if figure is not None]
+    lines = [line for name, figure in published for line in _figure(name, figure)] or ["peak      not published"]
     ridges = [f"{dtype} {ridge:.1f}" for dtype in spec.peak.flops_per_s if (ridge := spec.ridge_flops_per_byte(dtype))]
     return [*lines, f"ridge     FLOP per byte: {', '.join(ridges)}"] if ridges else lines
 

@@ -73,7 +73,7 @@ def add_parser(commands: Commands, about: str) -> None:
 
 
 def run_upload(arguments: argparse.Namespace) -> int:
-    """Raises JournalError for a journal that cannot be read, HistoryError where the history cannot be written."""
+    """Uploads journals. Raises JournalError for an unreadable journal, HistoryError where the history refuses."""
     from pytest_npubench.store.history import upload_journal
     from pytest_npubench.store.journal_reader import read_journal
 
@@ -95,61 +95,61 @@ def run_upload(arguments: argparse.Namespace) -> int:
 
 
 def run_list(arguments: argparse.Namespace) -> int:
-    """Raises HistoryError, and ConfigError for a part that is not known."""
+    """Prints sessions. Raises HistoryError, and ConfigError for an unknown part."""
     from pytest_npubench.comparison.night_shards import NIGHT, in_doubt_together
     from pytest_npubench.store.history import history_series, history_sessions
 
-    found = history_sessions(arguments.history, dict(arguments.where), since=arguments.since, limit=arguments.limit)
-    changed = {row.session: moment(row.started_at) for row in found if CHANGED & row.verdicts.keys()}
+    sessions = history_sessions(arguments.history, dict(arguments.where), since=arguments.since, limit=arguments.limit)
+    changed = {row.session: moment(row.started_at) for row in sessions if CHANGED & row.verdicts.keys()}
     rows = history_series(arguments.history, since=min(changed.values()) - NIGHT) if changed else ()
-    doubts = [one for one in in_doubt_together(rows) if one.session in changed]
+    doubts = [doubt for doubt in in_doubt_together(rows) if doubt.session in changed]
     if arguments.json:
-        print_document("history-sessions", sessions=list(map(asdict, found)), in_doubt=list(map(asdict, doubts)))
+        print_document("history-sessions", sessions=list(map(asdict, sessions)), in_doubt=list(map(asdict, doubts)))
         return 0
     header = ("STARTED", "SESSION", "HOST", "REVISION", "EXIT", "CASES", "DEVICES")
-    print(columns([header, *map(_session_cells, found)]) if found else "no sessions")
+    print(columns([header, *map(_session_cells, sessions)]) if sessions else "no sessions")
     for doubt in doubts:
         say(str(doubt))
     return 0
 
 
 def run_show(arguments: argparse.Namespace) -> int:
-    """Raises HistoryError, also where nothing was measured for the case or metric; ConfigError as `list`."""
+    """Prints trends. Raises HistoryError, also for a case or metric without values; ConfigError as `list`."""
     from pytest_npubench.store.history.trend import changes_of, series_of
 
     since = "" if arguments.since is None else _utc(arguments.since)
-    found = [item for item in series_of(_rows(arguments)) if item.points[-1].started_at >= since]
+    recent = [item for item in series_of(_rows(arguments)) if item.points[-1].started_at >= since]
     if arguments.json:
-        series = [asdict(item) | {"changes": list(map(asdict, changes_of(item)))} for item in found]
+        series = [asdict(item) | {"changes": list(map(asdict, changes_of(item)))} for item in recent]
         print_document("history-series", series=series)
         return 0
-    print("\n\n".join(_trend(item, changes_of(item), since) for item in found) or "no session since then")
+    print("\n\n".join(_trend(item, changes_of(item), since) for item in recent) or "no session since then")
     return 0
 
 
 def run_changes(arguments: argparse.Namespace) -> int:
-    """Raises HistoryError and ConfigError as `list`."""
+    """Prints the changes of level. Raises HistoryError and ConfigError as `list`."""
     from pytest_npubench.store.history import history_series
     from pytest_npubench.store.history.trend import changes_of, series_of
 
     series = series_of(history_series(arguments.history, where=dict(arguments.where)))
     since = "" if arguments.since is None else _utc(arguments.since)
-    found = [change for item in series for change in changes_of(item) if change.started_at >= since]
-    found.sort(key=lambda change: change.started_at, reverse=True)
+    changes = [change for item in series for change in changes_of(item) if change.started_at >= since]
+    changes.sort(key=lambda change: change.started_at, reverse=True)
     if arguments.json:
-        print_document("history-changes", changes=list(map(asdict, found)))
+        print_document("history-changes", changes=list(map(asdict, changes)))
         return 0
     header = ("STARTED", "CASE", "METRIC", "DEVICE CLASS", "CHANGE", "STACK")
     rows = [
         (item.started_at, item.case, item.metric, item.device_class, _level(item), "; ".join(item.stack) or "the same")
-        for item in found
+        for item in changes
     ]
     print(columns([header, *rows]) if rows else f"no change of level in {len(series)} series")
     return 0
 
 
 def moment(text: str) -> datetime:
-    """A day or time of day; in UTC unless it says otherwise."""
+    """A day or a time of day, in UTC unless the text says otherwise."""
     from pytest_npubench.store.history import moment_in_utc
 
     try:
@@ -166,25 +166,25 @@ def part(text: str) -> tuple[str, str]:
 
 
 def _rows(arguments: argparse.Namespace) -> tuple[SeriesRow, ...]:
-    """The rows of a case. Where there are none, HistoryError says what there is."""
+    """The rows of a case. Raises HistoryError with the cases that are there where this one is not."""
     from pytest_npubench.core.short_id import named, not_one
     from pytest_npubench.store.history import history_series
     from pytest_npubench.store.history.address import shown_address
 
-    where, place = dict(arguments.where), f"history {shown_address(arguments.history)}"
+    where, history = dict(arguments.where), f"history {shown_address(arguments.history)}"
     case, rows = arguments.case, history_series(arguments.history, arguments.case, where=where)
     if not rows:  # all others are read only for a short name, and to say what there is
         everything = history_series(arguments.history, where=where)
-        known = {row.case for row in everything}
-        found = named(case, known)
-        if len(found) != 1:
-            raise HistoryError(f"{place}: {not_one(case, found, known, nothing='nothing was measured for')}")
-        case, rows = found[0], tuple(row for row in everything if row.case == found[0])
+        cases = {row.case for row in everything}
+        matching = named(case, cases)
+        if len(matching) != 1:
+            raise HistoryError(f"{history}: {not_one(case, matching, cases, nothing='nothing was measured for')}")
+        case, rows = matching[0], tuple(row for row in everything if row.case == matching[0])
     if chosen := tuple(row for row in rows if arguments.metric in (None, row.metric)):
         return chosen
     metrics = sorted({row.metric for row in rows})
     hint = did_you_mean(arguments.metric, metrics)
-    raise HistoryError(f"{place}: {case} has no metric {arguments.metric!r}; it has {', '.join(metrics)}{hint}")
+    raise HistoryError(f"{history}: {case} has no metric {arguments.metric!r}; it has {', '.join(metrics)}{hint}")
 
 
 def _trend(series: Series, changes: Sequence[TrendChange], since: str) -> str:
@@ -212,7 +212,7 @@ def _trend(series: Series, changes: Sequence[TrendChange], since: str) -> str:
 
 
 def _standing(point: Point) -> list[str]:
-    """What the run said of it: a change that is there, or there no more."""
+    """What the run said of a point's change: that it is there, or that it is gone."""
     from pytest_npubench.comparison.change_origin import day_of
 
     if point.since is not None:
@@ -221,7 +221,7 @@ def _standing(point: Point) -> list[str]:
 
 
 def sparkline(values: Sequence[float]) -> str:
-    """One bar a value, the lowest for the least: [1, 2, 3] is ▁▅█."""
+    """Draws one bar a value, the lowest for the least: [1, 2, 3] is ▁▅█."""
     low, high = min(values), max(values)
     if high == low:
         return BARS[3] * len(values)
@@ -243,5 +243,5 @@ def _session_cells(row: SessionRow) -> tuple[str, ...]:
 
 
 def _utc(since: datetime) -> str:
-    """As the history writes the start of a session."""
+    """Formats a time as the history writes the start of a session."""
     return since.isoformat(timespec="seconds")

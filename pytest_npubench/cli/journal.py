@@ -40,13 +40,13 @@ def add_parser(commands: Commands, about: str) -> None:
 
 
 def run_check(arguments: argparse.Namespace) -> int:
-    """A file that cannot be read at all counts as damaged, and the others are checked all the same."""
-    found = [_checked(path) for path in arguments.journals]
+    """Checks journals. A file that cannot be read at all counts as damaged, and the others are checked all the same."""
+    checks = [_checked(path) for path in arguments.journals]
     if arguments.json:
-        print_document("journal-check", journals=found)
+        print_document("journal-check", journals=checks)
     else:
-        print("\n\n".join(map(_text, found)))
-    return WHOLE if all(item["whole"] for item in found) else DAMAGED
+        print("\n\n".join(map(_text, checks)))
+    return WHOLE if all(item["whole"] for item in checks) else DAMAGED
 
 
 def run_salvage(arguments: argparse.Namespace) -> int:
@@ -118,9 +118,9 @@ def _of_journal(journal: Journal) -> dict[str, Any]:
     }
 
 
-def _text(found: dict[str, Any]) -> str:
-    if found["error"] is not None:
-        return str(found["error"])
+def _text(checked: dict[str, Any]) -> str:
+    if checked["error"] is not None:
+        return str(checked["error"])
     rows = [
         (
             session["session"],
@@ -130,15 +130,16 @@ def _text(found: dict[str, Any]) -> str:
             "?" if session["version"] is None else str(session["version"]),
             _state(session),
         )
-        for session in found["sessions"]
+        for session in checked["sessions"]
     ]
     header = ("SESSION", "STARTED", "WORKER", "RECORDS", "VERSION", "STATE")
-    lines = [f"{found['journal']}: {'whole' if found['whole'] else 'damaged'}"]
+    lines = [f"{checked['journal']}: {'whole' if checked['whole'] else 'damaged'}"]
     lines += [columns([header, *rows])] if rows else ["no sessions"]
     lines += [
-        f"line {one['line']}: {one['what']} (session {', '.join(one['sessions']) or 'none'})" for one in found["damage"]
+        f"line {line['line']}: {line['what']} (session {', '.join(line['sessions']) or 'none'})"
+        for line in checked["damage"]
     ]
-    return "\n".join([*lines, *found["torn"]])
+    return "\n".join([*lines, *checked["torn"]])
 
 
 def _state(session: dict[str, Any]) -> str:

@@ -91,7 +91,7 @@ def add_parser(commands: Commands, about: str) -> None:
 
 
 def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
-    """NOT_MEASURED for whatever keeps it from being measured, which one line on stderr names."""
+    """Sends a load. Returns NOT_MEASURED where an error prevented that, which one line on stderr names."""
     if (arguments.slo_ttft is None) != (arguments.slo_tbt is None):
         parser.error("want --slo-ttft and --slo-tbt together: a request attains both or neither")
     if arguments.attainment is not None and arguments.slo_ttft is None:
@@ -173,7 +173,7 @@ def _slo(arguments: argparse.Namespace) -> Slo | None:
 
 
 def _address(arguments: argparse.Namespace) -> ServerAddress:
-    """The command line before the environment."""
+    """The server's address: from the command line, else from the environment."""
     from pytest_npubench.backends.server_address import CA_FILE, KEY_VARIABLE, MODEL, URL, address_of
 
     given = {

@@ -13,7 +13,7 @@ NARROWEST = 100
 
 
 def rendered(answer: Mapping[str, Any]) -> str:
-    """As text that ends in a line break, at least 100 columns wide; `answer` is what --json prints."""
+    """Renders an answer as text of lines of 100 columns or more; `answer` is what --json prints."""
     width = max(shutil.get_terminal_size((NARROWEST, 24)).columns, NARROWEST)
     console = plain_console(width)
     for line in _heading(answer):

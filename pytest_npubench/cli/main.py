@@ -69,7 +69,7 @@ def _run(argv: Sequence[str] | None) -> int:
 
 
 def _flushed(status: int) -> int:
-    """Here a reader who went away is noticed, and not at exit."""
+    """Flushes stdout, so that a reader who went away is noticed here and not at exit."""
     for stream in filter(None, (sys.stdout, sys.stderr)):
         stream.flush()
     return status
@@ -86,8 +86,8 @@ class PrintCompletion(argparse.Action):
 
 
 def make_parser(called: Collection[str] | None = None) -> argparse.ArgumentParser:
-    """A parser that knows the options of these commands, all of them by default, and of the others name and help line:
-    their modules are not imported, which is most of the time that `npubench --help` would take."""
+    """A parser that knows the options of these commands, by default of all. Of the other commands it knows name and
+    help line: their modules are not imported, which is most of the time that `npubench --help` would take."""
     parser = Parser(
         prog="npubench",
         description="LLM-accelerator benchmarks from the command line: runs, devices, profiles, predictions, reports.",
@@ -111,5 +111,5 @@ def make_parser(called: Collection[str] | None = None) -> argparse.ArgumentParse
 
 
 def _asked_for(words: Sequence[str]) -> Sequence[str]:
-    """The command of a line: the first word that is one's name, or none."""
+    """The command of a line: its first word that names a command, or nothing."""
     return [word for word in words if word in commands()][:1]

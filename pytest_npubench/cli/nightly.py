@@ -108,14 +108,14 @@ def _add_measuring(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Raises NightlyError where a step cannot be done."""
+    """Runs the night or one step. Raises NightlyError where a step cannot be done."""
     if arguments.step == "lock" and arguments.write is not None:
         return _write_lock(arguments)
     night, branch = _night(arguments)
-    with _faults_named(), night.state.held() as held:
+    with _faults_named(), night.state.locked() as lock:
         if arguments.step == "publish":
             return _publish(night)
-        steps = _steps(arguments, night, branch, held)
+        steps = _steps(arguments, night, branch, lock)
         with _without_commands():
             if arguments.step != "run":
                 return _say(steps[arguments.step]())
@@ -124,8 +124,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _run_all(night: Night, steps: dict[str, Callable[[], Step]]) -> None:
-    """Each step whatever became of those before it, but for two: nothing is measured in another environment than the
-    lock's, and without a night begun there is nothing to do."""
+    """Runs each step whatever became of the steps before it. Two steps can end the night: without the lock's
+    environment nothing is measured, and without a night begun there is nothing to do."""
     from pytest_npubench.nightly.night import Step
 
     for name, step in steps.items():
@@ -141,7 +141,7 @@ def _run_all(night: Night, steps: dict[str, Callable[[], Step]]) -> None:
 
 
 def _steps(
-    arguments: argparse.Namespace, night: Night, branch: Branch | None, held: int
+    arguments: argparse.Namespace, night: Night, branch: Branch | None, lock: int
 ) -> dict[str, Callable[[], Step]]:
     from pytest_npubench.nightly.lock_file import check_lock
     from pytest_npubench.nightly.measure import measure
@@ -156,7 +156,7 @@ def _steps(
     return {
         "restore": lambda: restore(night, branch),
         "lock": lambda: check_lock(night, arguments.lock),
-        "measure": lambda: measure(night, _pytest_arguments(arguments), os.environ, held=held),
+        "measure": lambda: measure(night, _pytest_arguments(arguments), os.environ, lock=lock),
         "promote": promoted,
         "upload": lambda: upload(night, _history(arguments, night)),
     }
@@ -226,7 +226,7 @@ def _say(step: Step) -> int:
 
 @contextmanager
 def _without_commands() -> Iterator[None]:
-    """What is printed inside, by pytest and git too, is text to GitHub even where it is written like a command of it
+    """Keeps GitHub from obeying the text that is printed inside, by pytest and git too
     (https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands, stop-commands)."""
     if not _on_github():
         yield
@@ -245,7 +245,7 @@ def _on_github() -> bool:
 
 @contextmanager
 def _faults_named() -> Iterator[None]:
-    """A disk that is full, a folder that may not be written: an error of ours, with the path."""
+    """Turns the error of a full disk or an unwritable folder into an error of ours, with the path."""
     try:
         yield
     except OSError as error:

@@ -16,7 +16,7 @@ from pytest_npubench.plain_text import plain_lines
 
 
 class PlainStream:
-    """A stream whose `write` sends plain text; all else is the inner stream's."""
+    """A stream whose `write` sends plain text; everything else is the inner stream's."""
 
     def __init__(self, inner: TextIO) -> None:
         self.inner = inner
@@ -31,7 +31,7 @@ class PlainStream:
 
 @contextmanager
 def plain_streams() -> Iterator[None]:
-    """stdout and stderr are plain inside. A sign that the terminal's encoding lacks is replaced; a stream that was
+    """Makes stdout and stderr plain inside. A sign that the terminal's encoding lacks is replaced; a stream that was
     closed before the process began (None in Python) stays so."""
     before = sys.stdout, sys.stderr
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -44,6 +44,6 @@ def plain_streams() -> Iterator[None]:
 
 
 def print_styled(text: str) -> None:
-    """Print what holds terminal colours of ours, and was made plain before them."""
+    """Prints text with terminal colours of ours; the text in it was made plain before."""
     stream = sys.stdout
     (stream.inner if isinstance(stream, PlainStream) else stream).write(text)

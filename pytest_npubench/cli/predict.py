@@ -55,21 +55,21 @@ def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
     _check_usage(parser, arguments)
     from pytest_npubench.predictors.lens import LensPredictor
 
-    found = _profile(arguments)
-    if (arguments.batch or 1) > found.profile.batch_size:
-        raise ConfigError(f"--batch {arguments.batch}: the profile is compiled for 1 to {found.profile.batch_size}")
-    predictor = LensPredictor(found.profile, literal=arguments.literal)
+    sourced = _profile(arguments)
+    if (arguments.batch or 1) > sourced.profile.batch_size:
+        raise ConfigError(f"--batch {arguments.batch}: the profile is compiled for 1 to {sourced.profile.batch_size}")
+    predictor = LensPredictor(sourced.profile, literal=arguments.literal)
     answer: dict[str, Any] = {
         "profile": {
-            "source": found.source,
-            "buckets": list(found.profile.buckets),
-            "batch_size": found.profile.batch_size,
-            "remarks": list(found.remarks),
+            "source": sourced.source,
+            "buckets": list(sourced.profile.buckets),
+            "batch_size": sourced.profile.batch_size,
+            "remarks": list(sourced.remarks),
         }
     }
-    answer |= _one(predictor, arguments) if arguments.workload is None else _many(predictor, arguments)
+    answer |= _batch(predictor, arguments) if arguments.workload is None else _workload(predictor, arguments)
     if arguments.predictor:
-        answer["predictors"] = _beside(found, arguments)
+        answer["predictors"] = _beside(sourced, arguments)
     if arguments.json:
         print_document("prediction", **answer)
     else:
@@ -78,7 +78,7 @@ def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
 
 
 def _check_usage(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
-    """Exactly one profile and one question; what says how a batch decodes wants a batch."""
+    """Wants exactly one profile and one question, and a batch with options that say how a batch decodes."""
     stored, measured = arguments.profile is not None, (arguments.journal is not None, arguments.campaign is not None)
     if stored == any(measured) or any(measured) != all(measured):
         parser.error("want a PROFILE.json, or --journal and --campaign together")
@@ -105,17 +105,17 @@ def _profile(arguments: argparse.Namespace) -> SourcedProfile:
     )
 
 
-def _one(predictor: LensPredictor, arguments: argparse.Namespace) -> dict[str, Any]:
-    """One request alone, or a batch of equal ones, with its band where the profile knows its errors."""
+def _batch(predictor: LensPredictor, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Predicts one request, or a batch of equal requests, with its band where the profile has standard errors."""
     request = (arguments.input, arguments.output)
-    known = all(timing.errors for timing in predictor.profile.buckets.values())
+    has_errors = all(timing.errors for timing in predictor.profile.buckets.values())
     if arguments.batch is None:
         prediction = predictor.predict(*request)
-        band = predictor.band(*request, coverage=COVERAGE) if known else None
+        band = predictor.band(*request, coverage=COVERAGE) if has_errors else None
     else:
         batch, how = [request] * arguments.batch, _how(arguments)
         prediction = predictor.predict_batch(batch, **how)
-        band = predictor.band_batch(batch, **how, coverage=COVERAGE) if known else None
+        band = predictor.band_batch(batch, **how, coverage=COVERAGE) if has_errors else None
     return {
         "request": {"input_tokens": request[0], "output_tokens": request[1], "batch": arguments.batch},
         **{name: getattr(prediction, name) for name in TIMES},
@@ -123,8 +123,8 @@ def _one(predictor: LensPredictor, arguments: argparse.Namespace) -> dict[str, A
     }
 
 
-def _many(predictor: LensPredictor, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Mean and quantiles over the requests of a workload, or over batches of them."""
+def _workload(predictor: LensPredictor, arguments: argparse.Namespace) -> dict[str, Any]:
+    """The mean and quantiles over the requests of a workload, or over batches of them."""
     import numpy as np
 
     from pytest_npubench.workloads import workload
@@ -160,24 +160,24 @@ def _rivals(text: str) -> tuple[str, ...]:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
-def _beside(found: SourcedProfile, arguments: argparse.Namespace) -> dict[str, Any]:
-    """By rival its seconds of the same batches, end to end, or why it has none. Raises ConfigError for a profile
-    without the samples that they are fitted on, and for readings of LENS alone."""
+def _beside(sourced: SourcedProfile, arguments: argparse.Namespace) -> dict[str, Any]:
+    """What each rival predicts for the same batches, in seconds end to end, or why it has no prediction. Raises
+    ConfigError for a profile without the samples that rivals are fitted on, and for options that only LENS has."""
     import numpy as np
 
     from pytest_npubench.predictors import predictor
 
-    if found.samples is None:
+    if sourced.samples is None:
         raise ConfigError("--predictor: rivals are fitted on rounds; want --journal and --campaign, not a PROFILE.json")
     if arguments.attention == "ragged" or arguments.literal:
         raise ConfigError("--predictor: --attention ragged and --literal are readings of LENS; want neither")
-    samples = replace(found.samples, finished=arguments.finished or "grow")
+    samples = replace(sourced.samples, finished=arguments.finished or "grow")
     answer: dict[str, Any] = {}
     for name in arguments.predictor:
         try:
             rival = predictor(name)
             fitted = rival.fit(samples)
-            e2e_s = [float(fitted.predict(batch)) for batch in _batches(found.profile, arguments)]
+            e2e_s = [float(fitted.predict(batch)) for batch in _batches(sourced.profile, arguments)]
         except NpubenchError as error:
             answer[name] = {"reason": str(error)}
         else:
@@ -188,7 +188,7 @@ def _beside(found: SourcedProfile, arguments: argparse.Namespace) -> dict[str, A
 
 
 def _batches(profile: BucketProfile, arguments: argparse.Namespace) -> list[tuple[Request, ...]]:
-    """What is asked for, as batches of requests."""
+    """The requests that are asked about, in batches."""
     size = arguments.batch or 1
     if arguments.workload is None:
         return [(Request(input_tokens=arguments.input, output_tokens=arguments.output),) * size]
@@ -226,11 +226,11 @@ def _lines(answer: Mapping[str, Any]) -> list[str]:
     return [*lines, *(_rival_line(name, told) for name, told in answer.get("predictors", {}).items())]
 
 
-def _rival_line(name: str, told: Mapping[str, Any]) -> str:
-    """End to end, beside LENS's lines: one time, or mean and quantiles."""
-    if "reason" in told:
-        return plain(f"{name:<9}  none: {told['reason']}")
-    e2e_s, basis = told["e2e_s"], f" ({told['basis']})" if "basis" in told else ""
+def _rival_line(name: str, answer: Mapping[str, Any]) -> str:
+    """A rival's end-to-end line, beside LENS's lines: one time, or mean and quantiles."""
+    if "reason" in answer:
+        return plain(f"{name:<9}  none: {answer['reason']}")
+    e2e_s, basis = answer["e2e_s"], f" ({answer['basis']})" if "basis" in answer else ""
     if isinstance(e2e_s, float):
         return f"{name:<9}  {e2e_s:.4g} s e2e{basis}"
     return f"{name:<9}  e2e " + ", ".join(f"{column} {value:.4g} s" for column, value in e2e_s.items()) + basis
@@ -248,12 +248,12 @@ def _request_lines(answer: Mapping[str, Any]) -> list[str]:
 
 
 def _workload_lines(answer: Mapping[str, Any]) -> list[str]:
-    found = answer["workload"]
-    size = "each alone" if found["batch"] is None else f"in batches of {found['batch']}"
+    workload = answer["workload"]
+    size = "each alone" if workload["batch"] is None else f"in batches of {workload['batch']}"
     names = ("mean", *QUANTILES)
     rows = [("", *names)] + [(name, *(f"{answer[name][column]:.4g} s" for column in names)) for name in TIMES]
     return [
-        f"workload   {found['name']}: {found['num_requests']} requests, {size}",
-        f"dropped    {found['num_dropped']} of {found['num_drawn']} drawn, which no bucket holds",
+        f"workload   {workload['name']}: {workload['num_requests']} requests, {size}",
+        f"dropped    {workload['num_dropped']} of {workload['num_drawn']} drawn, which no bucket holds",
         columns(rows),
     ]

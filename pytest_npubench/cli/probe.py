@@ -34,22 +34,22 @@ def add_parser(commands: Commands, about: str) -> None:
 
 
 def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
-    """0 whatever is found; a family that does not exist is a usage error."""
+    """Prints the devices. Returns 0 also where none is found; a family that does not exist is a usage error."""
     for family in arguments.family:
         if family not in FAMILIES:
             parser.error(f"unknown family {family!r}; allowed: {', '.join(FAMILIES)}{did_you_mean(family, FAMILIES)}")
     families = tuple(dict.fromkeys(arguments.family)) or FAMILIES
     specs = load_all(known_folders())
-    found = {family: probe_family(family, arguments.timeout, specs) for family in families}
+    answers = {family: probe_family(family, arguments.timeout, specs) for family in families}
     if arguments.json:
-        print_document("probe", families=found)
+        print_document("probe", families=answers)
     else:
-        print(columns([row for family, answer in found.items() for row in _rows(family, answer)]))
+        print(columns([row for family, answer in answers.items() for row in _rows(family, answer)]))
     return 0
 
 
 def probe_family(family: str, timeout_s: float, specs: Mapping[str, HardwareSpec]) -> dict[str, Any]:
-    """The devices of a family with the hardware files that match each, and the reason where there are none."""
+    """The devices of a family with the hardware files that match each, or the reason why there are none."""
     try:
         backend = backends.backend(family)
     except BrokenEntryError as error:
@@ -72,18 +72,18 @@ def probe_family(family: str, timeout_s: float, specs: Mapping[str, HardwareSpec
 
 
 def _state(backend: Backend, devices: Sequence[Device]) -> dict[str, Any]:
-    """The state under its name; nothing where the backend has no telemetry, or it tells nothing."""
+    """The device's state under the key "state"; empty where the backend has no telemetry, or the telemetry no value."""
     opener = getattr(backend, "telemetry", None)
     telemetry = opener(devices) if opener is not None else None
     if telemetry is None:
         return {}
     try:
-        known = telemetry.read().known()
+        state = telemetry.read().to_json()
     except DeviceUnavailableError as error:
-        known = {"lost": str(error)}
+        state = {"lost": str(error)}
     finally:
         telemetry.close()
-    return {"state": known} if known else {}
+    return {"state": state} if state else {}
 
 
 def _rows(family: str, answer: Mapping[str, Any]) -> list[tuple[str, str]]:

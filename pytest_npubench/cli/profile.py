@@ -32,21 +32,21 @@ def run(arguments: argparse.Namespace) -> int:
     from pytest_npubench.store.journal_reader import read_journal
 
     check_other_file(arguments.output, arguments.journal)
-    found = profile_from_journal(read_journal(arguments.journal), arguments.campaign)
+    sourced = profile_from_journal(read_journal(arguments.journal), arguments.campaign)
     try:
-        arguments.output.write_text(json.dumps(found.profile.to_json(), indent=1) + "\n", encoding="utf-8")
+        arguments.output.write_text(json.dumps(sourced.profile.to_json(), indent=1) + "\n", encoding="utf-8")
     except OSError as error:
         raise StoreError(f"{arguments.output}: {error.strerror}") from error
     if arguments.json:
-        profile = found.profile.to_json()
+        profile = sourced.profile.to_json()
         print_document(
-            "profile-written", output=arguments.output, source=found.source, notes=found.remarks, profile=profile
+            "profile-written", output=arguments.output, source=sourced.source, notes=sourced.remarks, profile=profile
         )
         return 0
-    say(f"from    {found.source}")
-    for remark in found.remarks:
+    say(f"from    {sourced.source}")
+    for remark in sourced.remarks:
         say(f"note    {remark}")
-    print(columns([("bucket", "ttft_s", "tbt_s"), *_rows(found.profile)]))
+    print(columns([("bucket", "ttft_s", "tbt_s"), *_rows(sourced.profile)]))
     say(f"wrote   {arguments.output}")
     return 0
 

@@ -49,36 +49,36 @@ class SourcedProfile:
 
 
 def profile_from_file(path: Path) -> SourcedProfile:
-    """Raises StoreError naming the file and the place in it that is wrong."""
+    """Reads a profile. Raises StoreError naming the file and the position in it that is wrong."""
     try:
         data = decode(read_bytes(path, MAX_BYTES))
         return SourcedProfile(profile=BucketProfile.from_json(data), source=str(path))
     except OSError as error:
         raise StoreError(f"{path}: {error.strerror}") from error
     except JsonError as error:
-        place = f" line {error.line} column {error.column}" if error.line else ""
-        raise StoreError(f"{path}{place}: {error}") from error
+        position = f" line {error.line} column {error.column}" if error.line else ""
+        raise StoreError(f"{path}{position}: {error}") from error
     except StoreError as error:
         raise StoreError(f"{path}: {error}") from error
 
 
 def profile_from_journal(journal: Journal, campaign: str, *, literal: bool = False) -> SourcedProfile:
-    """The campaign's latest fingerprint counts; on it the run with the most profile points, the latest of several.
+    """The profile of the campaign's latest fingerprint, by the latest of its runs with the most profile points.
 
     A later run of a few selected cases has fewer points, and a profile with buckets missing would predict wrongly.
     Raises JournalError where the journal has no rounds of the campaign, where they hold no profile points, a point
     failed, or a bucket between two others is missing; MeasurementError where the fit comes out at 0 or below.
     """
     rounds = _rounds(journal, campaign)
-    place = f"journal {journal.path}: campaign {campaign}"
-    _check_failures(place, rounds)
+    where = f"journal {journal.path}: campaign {campaign}"
+    _check_failures(where, rounds)
     samples, moves_s = _samples(rounds, PROFILE), _samples(rounds, MOVE)
     if not samples:
-        raise JournalError(f"{place}: its rounds hold no profile points; run its profile or prediction cases")
-    _check_gaps(place, {bucket for bucket, _ in samples}, moves_s)
+        raise JournalError(f"{where}: its rounds hold no profile points; run its profile or prediction cases")
+    _check_gaps(where, {bucket for bucket, _ in samples}, moves_s)
     buckets = sorted({bucket for bucket, _ in samples})
     transitions_s, remarks = _transitions(buckets, moves_s)
-    points, batch_size = _points(samples), _batch_size(place, campaign)
+    points, batch_size = _points(samples), _batch_size(where, campaign)
     compiles = journal.compiles(rounds[-1]["campaign_digest"], rounds[-1]["fingerprint"])
     estimates, why_not = profile_of_estimates(compiles, buckets, batch_size=batch_size)
     return SourcedProfile(
@@ -100,14 +100,14 @@ def profile_from_journal(journal: Journal, campaign: str, *, literal: bool = Fal
 def _parts(
     campaign: str, rounds: Sequence[Record], compiles: Sequence[CompileRecord], points: Sequence[ProfilePoint]
 ) -> PartSamples:
-    """What the rounds hold for rivals that add up parts of the model that the campaign's name says."""
+    """The samples of parts of the model, for rivals that add up parts. The model is taken from the campaign's name."""
     from pytest_npubench.engines.shapes import SHAPES
     from pytest_npubench.suites.buckets.rival_points import samples_of_parts
 
     named = [shape for shape in SHAPES.values() if f"-{shape.name}-b" in campaign]
     if not named:
         return PartSamples(why_not=f"campaign {campaign} names no decoder whose layers are known")
-    found = {
+    variants = {
         match[1]: Variant(
             batch_size=int(match["batch"]),
             buckets=tuple(map(int, match["buckets"].split("-")[1:])),
@@ -125,14 +125,14 @@ def _parts(
         ),
         points,
         num_layers=max(named, key=lambda shape: len(shape.name)).num_layers,
-        shallow={variant.num_layers: variant for variant in found.values() if variant.num_layers is not None},
+        shallow={variant.num_layers: variant for variant in variants.values() if variant.num_layers is not None},
         why_not="the journal's rounds were measured without it; run with --npubench-predictors all",
     )
 
 
 def estimates_from_journal(journal: Journal, campaign: str) -> SourcedProfile | None:
-    """What a campaign of compiled binaries estimated of each bucket, the latest of its compilers; None for a campaign
-    of another kind. Raises JournalError where its compiler tells no times."""
+    """The profile that the latest compiler of a campaign of compiled binaries estimated; None for a campaign of another
+    kind. Raises JournalError where the compiler estimates no times."""
     cases = [
         record
         for record in journal.records
@@ -144,21 +144,21 @@ def estimates_from_journal(journal: Journal, campaign: str) -> SourcedProfile | 
     if not cases:
         return None
     latest = [record for record in cases if record["fingerprint"] == cases[-1]["fingerprint"]]
-    place = f"journal {journal.path}: campaign {campaign}"
+    where = f"journal {journal.path}: campaign {campaign}"
     failed = next((record["id"] for record in latest if record["verdict"]["kind"] == "failed"), None)
     if failed is not None:
-        raise JournalError(f"{place}: {failed} failed, so the profile has a hole")
+        raise JournalError(f"{where}: {failed} failed, so the profile has a hole")
     steps = {record["detail"]["bucket"]: record["detail"].get("steps") for record in latest}
     times = {
-        bucket: [told[phase.value]["estimated_s"] for phase in Phase] if told else [None]
-        for bucket, told in sorted(steps.items())
+        bucket: [estimates[phase.value]["estimated_s"] for phase in Phase] if estimates else [None]
+        for bucket, estimates in sorted(steps.items())
     }
-    if any(None in told for told in times.values()):
-        raise JournalError(f"{place}: {NOT_RUN}, and this compiler tells no times; want rounds on a device")
+    if any(None in estimates for estimates in times.values()):
+        raise JournalError(f"{where}: {NOT_RUN}, and this compiler tells no times; want rounds on a device")
     return SourcedProfile(
         profile=BucketProfile(
             buckets={bucket: BucketTiming(ttft_s=ttft_s, tbt_s=tbt_s) for bucket, (ttft_s, tbt_s) in times.items()},
-            batch_size=_batch_size(place, campaign),
+            batch_size=_batch_size(where, campaign),
         ),
         source=f"{campaign}, {NOT_RUN}, in {journal.path}",
         remarks=(
@@ -170,15 +170,15 @@ def estimates_from_journal(journal: Journal, campaign: str) -> SourcedProfile | 
 
 def _rounds(journal: Journal, campaign: str) -> tuple[Record, ...]:
     records = [record for record in journal.records if record["record"] == "round"]
-    own = [record for record in records if record["campaign"] == campaign]
-    if not own:
-        known = dict.fromkeys(record["campaign"] for record in records)
+    of_campaign = [record for record in records if record["campaign"] == campaign]
+    if not of_campaign:
+        campaigns = dict.fromkeys(record["campaign"] for record in records)
         damage = f"; {journal.left_out}" if journal.damage else ""
-        there = f"campaigns there: {', '.join(known) or 'none'}{damage}{did_you_mean(campaign, known)}"
+        there = f"campaigns there: {', '.join(campaigns) or 'none'}{damage}{did_you_mean(campaign, campaigns)}"
         raise JournalError(f"journal {journal.path}: no rounds of campaign {campaign!r}; {there}")
-    fingerprint = own[-1]["fingerprint"]
+    fingerprint = of_campaign[-1]["fingerprint"]
     latest_first = dict.fromkeys(
-        record["campaign_digest"] for record in reversed(own) if record["fingerprint"] == fingerprint
+        record["campaign_digest"] for record in reversed(of_campaign) if record["fingerprint"] == fingerprint
     )
     runs = [journal.rounds(campaign, digest, fingerprint) for digest in latest_first]
     return max(runs, key=_num_profile_points)  # of equal ones the first, so the latest
@@ -189,7 +189,7 @@ def _num_profile_points(rounds: Sequence[Record]) -> int:
 
 
 def _samples(rounds: Sequence[Record], pattern: re.Pattern[str]) -> dict[tuple[int, int], list[float]]:
-    """The two numbers in a point's name -> its samples in seconds over all rounds."""
+    """Maps the two numbers in a point's name to its samples in seconds over all rounds."""
     measured = Measured(rounds=[record["points"] for record in rounds])
     named = {match[0]: match for row in measured.rounds for name in row if (match := pattern.fullmatch(name))}
     return {
@@ -200,24 +200,24 @@ def _samples(rounds: Sequence[Record], pattern: re.Pattern[str]) -> dict[tuple[i
     }
 
 
-def _check_failures(place: str, rounds: Sequence[Record]) -> None:
+def _check_failures(where: str, rounds: Sequence[Record]) -> None:
     for record in rounds:
         for name, reason in dict(record.get("failures", {})).items():
             if PROFILE.fullmatch(name):
-                raise JournalError(f"{place}: {name} failed, so the profile has a hole: {reason}")
+                raise JournalError(f"{where}: {name} failed, so the profile has a hole: {reason}")
 
 
-def _check_gaps(place: str, buckets: Collection[int], moves_s: Collection[tuple[int, int]]) -> None:
-    """A move goes between neighbours in the engine's set, so both of its buckets belong into the profile."""
+def _check_gaps(where: str, buckets: Collection[int], moves_s: Collection[tuple[int, int]]) -> None:
+    """Raises JournalError unless both buckets of each move are in the profile: moves go between neighbours."""
     for smaller, larger in moves_s:
         if missing := {smaller, larger} - set(buckets):
-            raise JournalError(f"{place}: no profile points of bucket {min(missing)}; run the whole campaign")
+            raise JournalError(f"{where}: no profile points of bucket {min(missing)}; run the whole campaign")
 
 
 def _transitions(
     buckets: Sequence[int], moves_s: Mapping[tuple[int, int], list[float]]
 ) -> tuple[dict[int, float] | None, tuple[str, ...]]:
-    """Mean seconds of the move into each bucket but the smallest; none at all where one is missing, and why."""
+    """Mean seconds of the move into each bucket but the smallest; None and a remark where one is missing."""
     means_s = {larger: fmean(values) for (_, larger), values in moves_s.items()}
     missing = [str(bucket) for bucket in buckets[1:] if bucket not in means_s]
     if missing:
@@ -236,10 +236,10 @@ def _points(samples: Mapping[tuple[int, int], list[float]]) -> dict[ProfilePoint
     }
 
 
-def _batch_size(place: str, campaign: str) -> int:
+def _batch_size(where: str, campaign: str) -> int:
     match = _BATCH.search(campaign)
     if match is None:
         raise JournalError(
-            f"{place}: the name says no batch size; want one that ends in -bN, such as cpu-tiny-llama-b4"
+            f"{where}: the name says no batch size; want one that ends in -bN, such as cpu-tiny-llama-b4"
         )
     return int(match[1])

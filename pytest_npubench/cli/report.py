@@ -31,8 +31,8 @@ def add_parser(commands: Commands, about: str) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Raises JournalError for a journal or session that cannot be used, BaselineError for such baselines, ConfigError
-    without the report extra, StoreError where the page cannot be written."""
+    """Writes the page. Raises JournalError for a journal or session that cannot be used, BaselineError for such
+    baselines, ConfigError without the report extra, StoreError where the page cannot be written."""
     from pytest_npubench.store.baselines import Baselines
     from pytest_npubench.store.journal_reader import read_journal
     from pytest_npubench.store.journal_runs import case_records, chosen_sessions
@@ -63,22 +63,22 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _side_by_side(arguments: argparse.Namespace) -> int:
-    """What `npubench compare` finds, as a page; here a regression is no failure."""
+    """Writes the findings of `npubench compare` as a page; here a regression is no failure."""
     from pytest_npubench.comparison.side_sources import load_side
     from pytest_npubench.comparison.sides import apart
     from pytest_npubench.comparison.upgrade import compare_sides
     from pytest_npubench.reports.comparison import comparison_html
 
     old, new = apart(load_side(str(arguments.journal)), load_side(str(arguments.other)))
-    found = compare_sides(old, new, margin=MARGIN, q=Q, metrics=())
+    comparison = compare_sides(old, new, margin=MARGIN, q=Q, metrics=())
     try:
-        arguments.output.write_text(comparison_html(found), encoding="utf-8")
+        arguments.output.write_text(comparison_html(comparison), encoding="utf-8")
     except OSError as error:
         raise StoreError(f"{arguments.output}: {error.strerror}") from error
     if arguments.json:
-        sides = {"old": found.old.label, "new": found.new.label}
-        print_document("comparison-written", output=arguments.output, **sides, num_compared=found.num_compared)
+        sides = {"old": comparison.old.label, "new": comparison.new.label}
+        print_document("comparison-written", output=arguments.output, **sides, num_compared=comparison.num_compared)
         return 0
-    metrics = counted(found.num_compared, "metric")
-    say(f"wrote {arguments.output}: {metrics} of {found.old.label} beside {found.new.label}")
+    metrics = counted(comparison.num_compared, "metric")
+    say(f"wrote {arguments.output}: {metrics} of {comparison.old.label} beside {comparison.new.label}")
     return 0

@@ -64,7 +64,7 @@ def add_parser(commands: Commands, about: str) -> None:
 
 
 def run(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> int:
-    """Raises ConfigError where there are no suites, or none of a name."""
+    """Runs pytest. Raises ConfigError where there are no suites, or none of a name."""
     if arguments and arguments[0] in ("-h", "--help"):
         parser.print_help()
         return 0
@@ -72,7 +72,7 @@ def run(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> int:
 
 
 def pytest_command(arguments: Sequence[str], suites: Suites) -> list[str]:
-    """The words in front are names of suites; from the first option on everything is pytest's."""
+    """The command of a pytest run: its first words name suites, the rest from the first option on is pytest's."""
     first = next((index for index, word in enumerate(arguments) if word.startswith("-")), len(arguments))
     names = list(arguments[:first])
     for name in names:
@@ -85,7 +85,7 @@ def pytest_command(arguments: Sequence[str], suites: Suites) -> list[str]:
 
 
 def find_suites(here: Path) -> Suites:
-    """Those of the checkout that `here` lies in, else the shipped ones. Raises ConfigError where neither is there."""
+    """The suites of the checkout around `here`, else the shipped ones. Raises ConfigError without either."""
     for folder in (here, *here.parents):
         if (folder / "suites" / "__init__.py").is_file() and (folder / "pytest_npubench").is_dir():
             return Suites(folder=folder / "suites")
@@ -98,7 +98,7 @@ def find_suites(here: Path) -> Suites:
 
 
 def replace_process(command: Sequence[str]) -> int:
-    """Does not return."""
+    """Replaces this process by the command, so it does not return."""
     sys.stdout.flush()
     sys.stderr.flush()
     os.execv(command[0], list(command))

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 def requests_text(records: Sequence[RequestRecord]) -> str:
-    """A line a request, as workloads/measured_run.py reads them, seconds on the run's clock. Without those that were
-    not served to their end."""
+    """Writes one line a request, in the form that workloads/measured_run.py reads, with seconds on the run's clock.
+    Requests that were not served to their end are left out."""
     return "".join(
         json.dumps(
             {
@@ -39,7 +39,7 @@ def requests_text(records: Sequence[RequestRecord]) -> str:
 
 
 def timeline_text(log: IterationLog) -> str:
-    """CSV, a line an iteration: the columns of serving/log.py."""
+    """Writes the iterations as CSV, one a line: the columns of serving/log.py."""
     columns = {name: values for name, values in log.columns().items() if name != "energy_j"}
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
@@ -49,7 +49,7 @@ def timeline_text(log: IterationLog) -> str:
 
 
 def write(path: Path, text: str) -> None:
-    """Raises StoreError where it cannot be written."""
+    """Writes a file. Raises StoreError where that is impossible."""
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:

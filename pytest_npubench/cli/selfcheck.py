@@ -40,8 +40,8 @@ FOUND, PASSED = "found", "passed"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planted:
-    """A fault: `name` as selfcheck_tests.py knows it; the tests that are run, of which it is planted in the first; and
-    what finds it: the verdict that the case should have, None where the test itself fails."""
+    """A fault. `name` is its name in selfcheck_tests.py; it is planted in the first of `tests`. `verdict` is what the
+    case should have, None where the test itself fails."""
 
     name: str
     title: str
@@ -65,13 +65,13 @@ FAULTS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """A night that was measured: its case records by key, and those of its cases that were accepted."""
+    """A night that was measured: its case records by key, and the cases that were accepted."""
 
     records: Mapping[str, Mapping[str, Any]]
     accepted: frozenset[str]
 
     def of(self, test: str) -> dict[str, Mapping[str, Any]]:
-        """The records of a test: one for each device."""
+        """The records of a test, one for each device."""
         return {case: record for case, record in self.records.items() if f"::{test}" in case}
 
 
@@ -92,7 +92,7 @@ def add_parser(commands: Commands, about: str) -> None:
 
 
 def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
-    """Raises MeasurementError where an accepted night cannot be had though the device is there."""
+    """Runs all nights. Raises MeasurementError where no night is accepted although the device is there."""
     if arguments.nights < MIN_NIGHTS:
         parser.error(f"--nights {arguments.nights}: want at least {MIN_NIGHTS}")
     with tempfile.TemporaryDirectory(prefix="npubench-selfcheck-") as name:
@@ -115,7 +115,7 @@ def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
 
 
 def _check_accepted(session: Session, night: int) -> None:
-    """Raises MeasurementError: on fewer nights than were asked for less would be found, and nobody told."""
+    """Raises MeasurementError where a night was not accepted: with fewer nights the gate would miss more, unnoticed."""
     if left_out := {case: record for case, record in session.records.items() if case not in session.accepted}:
         raise MeasurementError(f"night {night}, without a fault, was not accepted: {_words(left_out)}")
 
@@ -135,8 +135,8 @@ def _planted(stage: _Stage, fault: Planted) -> tuple[str, str, str]:
     is_seen = kinds == {fault.verdict} if fault.verdict else bool(kinds)
     entered = not session.accepted.isdisjoint(cases)
     said = _words(cases) if fault.verdict else "its test failed after it was measured"
-    found = FOUND if is_seen and not entered else "not measured" if kinds == {"invalid"} else "MISSED"
-    return fault.title, found, f"{said}; {'accepted' if entered else 'not accepted'}"
+    outcome = FOUND if is_seen and not entered else "not measured" if kinds == {"invalid"} else "MISSED"
+    return fault.title, outcome, f"{said}; {'accepted' if entered else 'not accepted'}"
 
 
 def _words(records: Mapping[str, Mapping[str, Any]]) -> str:
@@ -146,8 +146,8 @@ def _words(records: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 class _Stage:
-    """A folder with the tests and baselines. Each night with a fault has a copy of these, and a journal of its own: it
-    knows nothing of the others."""
+    """A folder with the tests and baselines. Each night with a fault has a copy of both and an own journal, so that no
+    night sees another's fault."""
 
     def __init__(self, folder: Path, marker: str, options: Sequence[str]) -> None:
         self._folder, self._marker, self._options = folder, marker, options
@@ -155,8 +155,8 @@ class _Stage:
         (folder / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
 
     def measure(self, planted: str = "", tests: Sequence[str] = ()) -> Session:
-        """Of these tests, or of all. Raises DeviceUnavailableError with the reason where no device of the marker is
-        here, MeasurementError where pytest ends otherwise before it measures."""
+        """Measures these tests, or all tests. Raises DeviceUnavailableError with the reason where no device of the
+        marker is here, MeasurementError where pytest ends otherwise before it measures."""
         baselines, journal = self._folder / (planted or "baselines"), self._journal(planted)
         if planted:
             shutil.copytree(self._folder / "baselines", baselines)
@@ -187,7 +187,7 @@ class _Stage:
         return Session(records=records, accepted=_accepted(baselines, {one["session"] for one in records.values()}))
 
     def let_in(self, session: Session) -> Session:
-        """A night without a fault, with its cases that waited for a person: on a machine whose nights differ one may be
+        """Accepts the cases of a faultless night that wait for a person: on a machine whose nights differ one may be
         faster than all before it."""
         waiting = {case for case, record in session.records.items() if record["verdict"]["kind"] == "improved"}
         if not waiting - session.accepted:
@@ -206,7 +206,7 @@ class _Stage:
 
 
 def _records(journal: Path) -> dict[str, Mapping[str, Any]]:
-    """Of the newest session, by case."""
+    """The case records of the newest session, by case."""
     from pytest_npubench.store.journal_reader import read_journal
     from pytest_npubench.store.journal_runs import case_records
 
@@ -226,7 +226,7 @@ def _accepted(baselines: Path, sessions: Collection[str]) -> frozenset[str]:
 
 
 def _why_not(output: str, marker: str) -> DeviceUnavailableError | MeasurementError:
-    """In the words of the tests that were skipped, else by the last line."""
+    """Why nothing was measured, in the words of the skipped tests, else by the last line of the output."""
     lines = [line for line in output.splitlines() if line.strip()]
     skipped = [line.partition(": ")[2].partition(": ")[2] or line for line in lines if line.startswith("SKIPPED ")]
     if skipped:
@@ -235,5 +235,5 @@ def _why_not(output: str, marker: str) -> DeviceUnavailableError | MeasurementEr
 
 
 def _say(text: str) -> None:
-    """Beside the table, which goes to stdout."""
+    """Prints to stderr, since the table goes to stdout."""
     print(text, file=sys.stderr, flush=True)

@@ -40,7 +40,7 @@ def add_parser(commands: Commands, about: str) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Raises JournalError for a journal, session or case that cannot be shown."""
+    """Shows a run or a case. Raises JournalError for a journal, session or case that cannot be shown."""
     form = next((name for name in ("json", "csv", "markdown") if getattr(arguments, name)), "table")
     verbosity = -1 if arguments.quiet else 1 if arguments.verbose or arguments.case else 0
     show(arguments.journal, session=arguments.session, case=arguments.case, form=form, verbosity=verbosity)
@@ -48,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def show(path: Path, *, session: str | None, case: str | None, form: str, verbosity: int) -> None:
-    """Print the cases of a run. Raises JournalError as `run`."""
+    """Prints the cases of a run. Raises JournalError as `run`."""
     from pytest_npubench.cli.plain_streams import print_styled
     from pytest_npubench.reports.case_csv import case_csv
     from pytest_npubench.reports.case_json import case_json
@@ -80,7 +80,7 @@ def _of_case(records: Sequence[Mapping[str, Any]], wanted: str, path: Path) -> l
     from pytest_npubench.core.short_id import named, not_one
 
     keys = [record["case"] for record in records]
-    found = named(wanted, keys)
-    if len(found) == 1:
-        return [record for record in records if record["case"] == found[0]]
-    raise JournalError(f"journal {path}: {not_one(wanted, found, keys, nothing='the run has no case')}")
+    matching = named(wanted, keys)
+    if len(matching) == 1:
+        return [record for record in records if record["case"] == matching[0]]
+    raise JournalError(f"journal {path}: {not_one(wanted, matching, keys, nothing='the run has no case')}")

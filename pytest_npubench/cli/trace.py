@@ -25,8 +25,8 @@ def add_parser(commands: Commands, about: str) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Raises JournalError for a journal or session that cannot be used, StoreError where the trace cannot be
-    written."""
+    """Writes the trace. Raises JournalError for a journal or session that cannot be used, StoreError where the trace
+    cannot be written."""
     from pytest_npubench.reports.overview import sessions_up_to
     from pytest_npubench.reports.trace import write_trace
     from pytest_npubench.store.journal_reader import read_journal

@@ -31,60 +31,60 @@ def add_parser(commands: Commands, about: str) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Raises WorkloadError for a name that is not known and a file that holds no trace."""
+    """Prints workloads. Raises WorkloadError for an unknown name and a file that holds no trace."""
     from pytest_npubench import workloads
 
     if arguments.workload is None:
-        known = [workloads.workload(name) for name in workloads.names()]
+        listed = [workloads.workload(name) for name in workloads.names()]
         if arguments.json:
-            print_document("workloads", workloads=[_facts(item) for item in known])
+            print_document("workloads", workloads=[_facts(item) for item in listed])
             return 0
-        print(columns([("NAME", "KIND", "SOURCE"), *((item.name, item.kind, item.source) for item in known)]))
+        print(columns([("NAME", "KIND", "SOURCE"), *((item.name, item.kind, item.source) for item in listed)]))
         return 0
-    found = workloads.workload(arguments.workload)
+    workload = workloads.workload(arguments.workload)
     if arguments.json:
-        basis, lengths = _statistics(found)
+        basis, lengths = _statistics(workload)
         tokens = {name: asdict(of) for name, of in lengths}
-        print_document("workload", **_facts(found), note=found.note, basis=basis, tokens=tokens)
+        print_document("workload", **_facts(workload), note=workload.note, basis=basis, tokens=tokens)
     else:
-        print("\n".join(describe(found)))
+        print("\n".join(describe(workload)))
     return 0
 
 
-def _facts(found: Workload) -> dict[str, str]:
-    return {"name": found.name, "kind": found.kind, "source": found.source}
+def _facts(workload: Workload) -> dict[str, str]:
+    return {"name": workload.name, "kind": workload.kind, "source": workload.source}
 
 
-def describe(found: Workload) -> list[str]:
-    """What a workload says of itself, and the statistics of its input and output lengths in tokens."""
-    basis, lengths = _statistics(found)
+def describe(workload: Workload) -> list[str]:
+    """Describes a workload, with the statistics of its input and output lengths in tokens."""
+    basis, lengths = _statistics(workload)
     rows = [("tokens", "mean", "median", "p90", "std")]
     rows += [(name, f"{of.mean:.1f}", f"{of.median:.0f}", f"{of.p90:.0f}", f"{of.std:.1f}") for name, of in lengths]
-    limit = "" if found.max_total_tokens is None else f", at most {found.max_total_tokens} tokens in all"
-    note = (plain(f"note    {found.note}"),) if found.note else ()
+    limit = "" if workload.max_total_tokens is None else f", at most {workload.max_total_tokens} tokens in all"
+    note = (plain(f"note    {workload.note}"),) if workload.note else ()
     return [
-        plain(found.name),
-        f"kind    {found.kind}{limit}",
-        plain(f"source  {found.source}"),
+        plain(workload.name),
+        f"kind    {workload.kind}{limit}",
+        plain(f"source  {workload.source}"),
         *note,
         f"basis   {basis}",
         columns(rows),
     ]
 
 
-def _statistics(found: Workload) -> tuple[str, list[tuple[str, LengthStatistics]]]:
+def _statistics(workload: Workload) -> tuple[str, list[tuple[str, LengthStatistics]]]:
     from pytest_npubench.workloads.length_statistics import workload_statistics
     from pytest_npubench.workloads.rebuilt import RebuiltWorkload
     from pytest_npubench.workloads.trace import TraceWorkload
 
-    if isinstance(found, RebuiltWorkload):
-        exact = workload_statistics(found)
+    if isinstance(workload, RebuiltWorkload):
+        exact = workload_statistics(workload)
         basis = f"its two length curves; its own filter keeps {exact.kept_fraction:.2%} of the draws"
         return basis, [("input", exact.input), ("output", exact.output)]
-    if isinstance(found, TraceWorkload):
-        unusable = f"; {found.num_unusable} more have no prompt or no answer" if found.num_unusable else ""
-        return f"{len(found.input_tokens)} requests of the trace{unusable}", _of_requests(found.rows().requests)
-    return f"{NUM_DRAWS} seeded draws", _of_requests(found.sample(NUM_DRAWS, seed=0).requests)
+    if isinstance(workload, TraceWorkload):
+        unusable = f"; {workload.num_unusable} more have no prompt or no answer" if workload.num_unusable else ""
+        return f"{len(workload.input_tokens)} requests of the trace{unusable}", _of_requests(workload.rows().requests)
+    return f"{NUM_DRAWS} seeded draws", _of_requests(workload.sample(NUM_DRAWS, seed=0).requests)
 
 
 def _of_requests(requests: tuple[Request, ...]) -> list[tuple[str, LengthStatistics]]:

@@ -83,10 +83,10 @@ class AbFolder:
     def _read(self) -> dict[str, Any]:
         path = self.path / STATE
         try:
-            found = json.loads(read_text(path, SMALL_BYTES))
-            if found["format"] != FORMAT or found["version"] != VERSION:
-                raise StoreError(f"{path}: written by format {found['version']}; this version reads {VERSION}")
-            return {name: found[name] for name in self._state}
+            state = json.loads(read_text(path, SMALL_BYTES))
+            if state["format"] != FORMAT or state["version"] != VERSION:
+                raise StoreError(f"{path}: written by format {state['version']}; this version reads {VERSION}")
+            return {name: state[name] for name in self._state}
         except (ValueError, KeyError, TypeError) as error:
             raise StoreError(f"{path}: cannot be read: {error!r}") from None
 

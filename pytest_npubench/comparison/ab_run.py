@@ -140,8 +140,8 @@ class _Runner:
         self._tell(process, f"running, {_clock(time.monotonic() - self._began_s)} so far{self._remaining()}")
         self._folder.set_aside(process.name)  # of an interrupted run
         journal = self._folder.journal(process.name)
-        own = ["-m", "pytest", "-p", "no:cacheprovider", "--npubench-journal", str(journal)]
-        command = [str(self._environments[process.side].python), *own, *self._arguments]
+        options = ["-m", "pytest", "-p", "no:cacheprovider", "--npubench-journal", str(journal)]
+        command = [str(self._environments[process.side].python), *options, *self._arguments]
         started_s = time.monotonic()
         with self._folder.log(process.name).open("w", encoding="utf-8") as log:
             status = _wait(
@@ -153,8 +153,8 @@ class _Runner:
         reason = HOPELESS.get(status, "measures no case" if status in MEASURED else None)
         if reason is not None:
             last = self._folder.last_line(process.name)
-            place = f"{process.side} ({self._environments[process.side].python})"
-            raise ConfigError(f"pytest of environment {place} {reason}: {last}; see {self._folder.log(process.name)}")
+            side = f"{process.side} ({self._environments[process.side].python})"
+            raise ConfigError(f"pytest of environment {side} {reason}: {last}; see {self._folder.log(process.name)}")
 
     def _remaining(self) -> str:
         if not self._durations_s:

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
+from itertools import chain
 
 from pytest_npubench.comparison.observation import Night, Observation, of_record
 from pytest_npubench.errors import JournalError
@@ -66,14 +67,14 @@ class EarlierNights:
         counted: dict[tuple[str, str, str], Record] = {}
         for record in records:
             if record["fingerprint"] and not record.get("resumed"):
-                place = (names[session_place(record)], record["case"], record["digest"])
-                counted[place] = worse(counted.get(place), record)
+                key = (names[session_place(record)], record["case"], record["digest"])
+                counted[key] = worse(counted.get(key), record)
         stack_of = cache(journal.fingerprint)
         nights: dict[Measured, list[Night]] = {}
         for (session, _, _), record in sorted(counted.items(), key=lambda item: began[item[1]["session"]]):
             for night in _nights(record, session, began[record["session"]], stack_of(record["fingerprint"])):
                 nights.setdefault((night.seen.case, night.seen.digest, night.seen.metric), []).append(night)
-        return cls(nights={name: tuple(found) for name, found in nights.items()}, from_future=ahead)
+        return cls(nights={name: tuple(of_metric) for name, of_metric in nights.items()}, from_future=ahead)
 
     @classmethod
     def of_history(cls, rows: Collection[SeriesRow]) -> EarlierNights:
@@ -106,31 +107,31 @@ class EarlierNights:
                 since=row.since,
             )
             nights.setdefault((row.case, row.digest, row.metric), []).append(night)
-        usable = {name: tuple(one for one in found if not is_ahead(one.began_at)) for name, found in nights.items()}
-        ahead = {one.session for found in nights.values() for one in found if is_ahead(one.began_at)}
+        usable = {name: tuple(night for night in row if not is_ahead(night.began_at)) for name, row in nights.items()}
+        ahead = {night.session for row in nights.values() for night in row if is_ahead(night.began_at)}
         return cls(nights=usable, from_future=tuple(sorted(ahead)))
 
     def joined(self, other: EarlierNights) -> EarlierNights:
         """With the nights of another source that these do not hold."""
         nights = dict(self.nights)
-        for name, found in other.nights.items():
-            own = self.nights.get(name, ())
-            known = {night.session for night in own}
-            more = (night for night in found if night.session not in known)
-            nights[name] = tuple(sorted((*own, *more), key=lambda night: night.began_at))
+        for name, others in other.nights.items():
+            earlier = self.nights.get(name, ())
+            sessions = {night.session for night in earlier}
+            more = (night for night in others if night.session not in sessions)
+            nights[name] = tuple(sorted((*earlier, *more), key=lambda night: night.began_at))
         return EarlierNights(nights=nights, from_future=tuple(dict.fromkeys((*self.from_future, *other.from_future))))
 
     def of(self, case: str, digest: str, metric: str, aliases: Aliases) -> tuple[Night, ...]:
         """Those of a metric, under all names that its case had."""
-        found = [night for name, of in aliases.names(case, digest) for night in self.nights.get((name, of, metric), ())]
-        return tuple(sorted(found, key=lambda night: night.began_at))
+        rows = [self.nights.get((name, of, metric), ()) for name, of in aliases.names(case, digest)]
+        return tuple(sorted(chain.from_iterable(rows), key=lambda night: night.began_at))
 
 
 def _nights(record: Record, session: str, began: datetime, stack: Fingerprint) -> Iterator[Night]:
     if record["verdict"]["kind"] in UNUSED:
         return
     for seen in of_record(record):
-        told = record["metrics"][seen.metric].get("verdict")
-        if told and told["kind"] != INVALID:
-            kind = VerdictKind(told["kind"])
-            yield Night(seen=seen, session=session, began_at=began, stack=stack, kind=kind, since=told.get("since"))
+        judged = record["metrics"][seen.metric].get("verdict")
+        if judged and judged["kind"] != INVALID:
+            kind = VerdictKind(judged["kind"])
+            yield Night(seen=seen, session=session, began_at=began, stack=stack, kind=kind, since=judged.get("since"))

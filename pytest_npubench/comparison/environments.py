@@ -55,8 +55,8 @@ class Environment:
         """Python, plugin, and what compiles, runs or times a kernel before the rest."""
         first = [name for name in LIBRARIES if name in self.versions]
         rest = sorted(self.versions.keys() - {*first, "pytest-npubench"}, key=str.lower)
-        own = {"python": self.python_version, "pytest-npubench": self.plugin_version}
-        return own | {name: self.versions[name] for name in (*first, *rest)}
+        facts = {"python": self.python_version, "pytest-npubench": self.plugin_version}
+        return facts | {name: self.versions[name] for name in (*first, *rest)}
 
 
 def environment_differences(old: Environment, new: Environment) -> tuple[str, ...]:
@@ -84,19 +84,19 @@ def find_environment(option: str, text: str) -> Environment:
     return _environment(f"{option} {text}", python, done.stdout)
 
 
-def _environment(place: str, python: Path, output: str) -> Environment:
+def _environment(option: str, python: Path, output: str) -> Environment:
     try:
-        found = json.loads(_last_line(output))
-        plugin, versions = found["plugin"], dict(found["versions"])
+        answer = json.loads(_last_line(output))
+        plugin, versions = answer["plugin"], dict(answer["versions"])
         if plugin is None:
             raise EnvironmentUnusableError(
-                f"{place}: pytest-npubench is not installed there: {python} -m pip install pytest-npubench"
+                f"{option}: pytest-npubench is not installed there: {python} -m pip install pytest-npubench"
             )
         return Environment(
-            python=python, python_version=str(found["python"]), plugin_version=str(plugin), versions=versions
+            python=python, python_version=str(answer["python"]), plugin_version=str(plugin), versions=versions
         )
     except (ValueError, KeyError, TypeError):
-        raise EnvironmentUnusableError(f"{place}: is no Python interpreter: it answered {output[:80]!r}") from None
+        raise EnvironmentUnusableError(f"{option}: is no Python interpreter: it answered {output[:80]!r}") from None
 
 
 def _interpreter(option: str, text: str) -> Path:
@@ -107,8 +107,8 @@ def _interpreter(option: str, text: str) -> Path:
         path = next((candidate for candidate in inside if candidate.exists()), path)
         if path.is_dir():
             raise EnvironmentUnusableError(f"{option} {text}: a folder without bin/python; want a virtual environment")
-    elif not path.exists() and (found := shutil.which(text)):
-        path = Path(found)
+    elif not path.exists() and (command := shutil.which(text)):
+        path = Path(command)
     if not path.exists():
         raise EnvironmentUnusableError(f"{option} {text}: not found; want a python or a virtual environment's folder")
     if not os.access(path, os.X_OK):

@@ -17,7 +17,7 @@ from pytest_npubench.store.journal_runs import case_records, check_whole, chosen
 from pytest_npubench.verdict import VerdictKind
 
 Run = tuple[Session, ...]
-Place = tuple[str, str]  # device, fingerprint digest
+Origin = tuple[str, str]  # device, fingerprint digest
 
 
 def journal_sessions(label: str, journal: Journal, wanted: str | None = None) -> Side:
@@ -68,20 +68,20 @@ def _result(record: Record) -> tuple[object, ...]:
 
 def _of_run(journal: Journal, run: Run, measured: set[tuple[object, ...]]) -> list[SideSession]:
     """One session for each device of the run."""
-    by_place: dict[Place, dict[str, Record]] = {}
+    by_origin: dict[Origin, dict[str, Record]] = {}
     for record in case_records(run):
         taken_over = record.get("resumed") and _result(record) in measured
         if record["fingerprint"] is not None and not taken_over:
-            place = (str(record.get("device", "")), record["fingerprint"])
-            by_place.setdefault(place, {})[record["case"]] = record
+            origin = (str(record.get("device", "")), record["fingerprint"])
+            by_origin.setdefault(origin, {})[record["case"]] = record
     return [
-        _session(journal, run, place, list(records.values()), several=len(by_place) > 1)
-        for place, records in by_place.items()
+        _session(journal, run, origin, list(records.values()), several=len(by_origin) > 1)
+        for origin, records in by_origin.items()
     ]
 
 
-def _session(journal: Journal, run: Run, place: Place, records: Sequence[Record], *, several: bool) -> SideSession:
-    device, digest = place
+def _session(journal: Journal, run: Run, origin: Origin, records: Sequence[Record], *, several: bool) -> SideSession:
+    device, digest = origin
     valid = [record for record in records if record["verdict"]["kind"] != VerdictKind.INVALID.value]
     observations: dict[Key, Observation] = {found.key: found for record in valid for found in of_record(record)}
     bare = [] if several else [session.id for session in run]

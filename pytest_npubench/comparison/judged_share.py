@@ -36,9 +36,9 @@ class JudgedShare:
     def of(cls, records: Iterable[Mapping[str, Any]]) -> JudgedShare:
         """Of the case records of a run."""
         judgeable = [
-            found
+            verdicts
             for record in records
-            if record["verdict"]["kind"] != NOT_MEASURED and (found := _metric_verdicts(record)) is not None
+            if record["verdict"]["kind"] != NOT_MEASURED and (verdicts := _metric_verdicts(record)) is not None
         ]
         unjudged = [verdicts for verdicts in judgeable if not _is_judged({kind for kind, _ in verdicts})]
         return cls(
@@ -95,5 +95,5 @@ def _is_judged(kinds: set[str]) -> bool:
 
 def _first(verdicts: list[tuple[str, str]]) -> tuple[str, str]:
     """The reason that says most: another key before too few sessions, both before none."""
-    known = (found for kind in UNJUDGED for found in verdicts if found[0] == kind)
-    return next(known, verdicts[0] if verdicts else ("not compared", "no metric was compared"))
+    by_reason = (verdict for kind in UNJUDGED for verdict in verdicts if verdict[0] == kind)
+    return next(by_reason, verdicts[0] if verdicts else ("not compared", "no metric was compared"))

@@ -97,18 +97,18 @@ def common(old: Sequence[SideSession], new: Sequence[SideSession], metrics: Coll
     )
 
 
-Found = Mapping[str, tuple[SideSession, Observation]]  # session name -> what it measured
+BySession = Mapping[str, tuple[SideSession, Observation]]  # session name -> what it measured
 
 
 def _by_key(
     sessions: Sequence[SideSession], metrics: Collection[str]
 ) -> dict[Key, dict[str, tuple[SideSession, Observation]]]:
-    found: dict[Key, dict[str, tuple[SideSession, Observation]]] = {}
+    by_key: dict[Key, dict[str, tuple[SideSession, Observation]]] = {}
     for session in sessions:
         for key, observation in session.observations.items():
             if not metrics or key[1] in metrics or is_canary(key[0]) or is_answers(key[0]):
-                found.setdefault(key, {})[session.name] = (session, observation)
-    return found
+                by_key.setdefault(key, {})[session.name] = (session, observation)
+    return by_key
 
 
 def _check_metrics(sessions: Iterable[SideSession], metrics: Collection[str]) -> None:
@@ -117,11 +117,11 @@ def _check_metrics(sessions: Iterable[SideSession], metrics: Collection[str]) ->
         raise ConfigError(f"--metric {unknown[0]}: neither side has it; they have {', '.join(sorted(names)) or 'none'}")
 
 
-def _num_cases(found: Mapping[Key, Found]) -> str:
-    return counted(len({case for case, _ in found}), "case")
+def _num_cases(by_key: Mapping[Key, BySession]) -> str:
+    return counted(len({case for case, _ in by_key}), "case")
 
 
-def _definition(before: Found, after: Found) -> Observation:
+def _definition(before: BySession, after: BySession) -> Observation:
     """The newest observation."""
     _, newest = list(after.values())[-1]
     if newest.digest == ANY_DIGEST:
@@ -129,35 +129,35 @@ def _definition(before: Found, after: Found) -> Observation:
     return newest
 
 
-def _incomparable(before: Found, definition: Observation) -> Verdict | None:
+def _incomparable(before: BySession, definition: Observation) -> Verdict | None:
     digests = {observation.digest for _, observation in before.values()}
     if ANY_DIGEST not in digests and definition.digest not in digests:
         return _other_digest(before, definition)
     if definition.gate is None:
         return Verdict(kind=VerdictKind.INCOMPARABLE, reason=GATE_UNKNOWN)
     if not _like(before, definition):
-        newest = [one for _, one in before.values() if one.digest in (definition.digest, ANY_DIGEST)][-1]
+        newest = [seen for _, seen in before.values() if seen.digest in (definition.digest, ANY_DIGEST)][-1]
         return another_quantity(quantity_changes(newest, definition))
     return None
 
 
-def _like(found: Found, definition: Observation) -> Sessions:
+def _like(by_session: BySession, definition: Observation) -> Sessions:
     """The sessions that measured the same quantity of the same definition of the case."""
     return {
         name: observation.processes
-        for name, (_, observation) in found.items()
+        for name, (_, observation) in by_session.items()
         if observation.digest in (definition.digest, ANY_DIGEST) and not quantity_changes(observation, definition)
     }
 
 
-def _other_digest(before: Found, definition: Observation) -> Verdict:
+def _other_digest(before: BySession, definition: Observation) -> Verdict:
     old = list(before.values())[-1][1].digest
     reason = f"what is measured changed: case digest {old} -> {definition.digest}"
     return Verdict(kind=VerdictKind.INCOMPARABLE, reason=reason)
 
 
 def _missing(
-    here: Mapping[Key, Found], there: Mapping[Key, Found], others: Iterable[SideSession]
+    here: Mapping[Key, BySession], there: Mapping[Key, BySession], others: Iterable[SideSession]
 ) -> tuple[Missing, ...]:
     """Cases that the other side lacks, and single metrics of cases that it has."""
     reasons = {case: reason for session in others for case, reason in session.invalid.items()}

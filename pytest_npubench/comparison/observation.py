@@ -65,12 +65,12 @@ class Observation:
 
     def rule(self, margin: float) -> Rule:
         """How it is judged; `margin` is the run's. Its group is the family in words, such as "s, margin 0.1"."""
-        canary, gate, better, unit, own = self.family
+        canary, gate, better, unit, margin_of_case = self.family
         parts = (
             f"{unit} of canary kernels" if canary else unit,
             "" if better == "lower" else "higher is better",
             "by difference" if gate == "difference" else "",
-            f"margin {own}" if own else "",
+            f"margin {margin_of_case}" if margin_of_case else "",
         )
         return Rule(
             margin=margin if self.margin is None else self.margin,
@@ -266,19 +266,20 @@ def _with_spread(
     from pytest_npubench.verdict.spread import spread_alarms
 
     groups: dict[str, dict[str, Observation]] = {}
-    for one in family:
-        if one.gate == "ratio":
-            groups.setdefault(one.rule(0.0).group, {})[_name(one.key)] = one
-    told: dict[Key, Verdict] = {}
+    for observation in family:
+        if observation.gate == "ratio":
+            groups.setdefault(observation.rule(0.0).group, {})[_name(observation.key)] = observation
+    alarmed: dict[Key, Verdict] = {}
     for members in groups.values():
-        accepted = {name: list(histories.get(one.key, History()).sessions.values()) for name, one in members.items()}
+        accepted = {name: list(histories.get(each.key, History()).sessions.values()) for name, each in members.items()}
         better = next(iter(members.values())).better
-        together = {name: one.processes for name, one in members.items()}
-        alone = {name: one.processes[1:] or one.processes for name, one in members.items()}
+        together = {name: each.processes for name, each in members.items()}
+        alone = {name: each.processes[1:] or each.processes for name, each in members.items()}
         confirmed = spread_alarms(accepted, alone, better)
         for name, alarm in spread_alarms(accepted, together, better).items():
-            told[members[name].key] = _alarmed(verdicts[members[name].key], alarm, is_confirmed=name in confirmed)
-    return told
+            key = members[name].key
+            alarmed[key] = _alarmed(verdicts[key], alarm, is_confirmed=name in confirmed)
+    return alarmed
 
 
 def _alarmed(verdict: Verdict, alarm: str, *, is_confirmed: bool) -> Verdict:

@@ -22,8 +22,8 @@ def moved_optima(rows: Iterable[Row]) -> tuple[str, ...]:
     return tuple(text for case, found in by_case.items() if (text := _moved(case, found)))
 
 
-def _moved(case: str, found: Sequence[Row]) -> str:
-    was, now = max(found, key=lambda row: row.before or 0.0), max(found, key=lambda row: row.after or 0.0)
+def _moved(case: str, rows: Sequence[Row]) -> str:
+    was, now = max(rows, key=lambda row: row.before or 0.0), max(rows, key=lambda row: row.after or 0.0)
     if was is now:
         return ""
     settled = was.kind in MOVED or now.kind in MOVED

@@ -52,13 +52,13 @@ def _named(side: Side, number: int) -> list[SideSession]:
 
 
 def _judge(members: Members, margin: float, q: float) -> Iterable[Judged]:
-    one = next(iter(members.values()))
+    first = next(iter(members.values()))
     yield judge_pairs(
         {name: _samples(member) for name, member in members.items()},
         margin=margin,
         q=q,
-        better=one.definition.better,
-        scale=one.scale,
+        better=first.definition.better,
+        scale=first.scale,
     )
 
 

@@ -94,7 +94,7 @@ def _baselines_side(label: str, directory: Path) -> Side:
     loaded = Baselines.load(directory)
     if not loaded.files:
         raise BaselineError(f"baselines {directory}: nothing was accepted yet")
-    found: dict[tuple[str, FingerprintKey], _OpenSource] = {}
+    sessions: dict[tuple[str, FingerprintKey], _OpenSource] = {}
     for file in loaded.files:
         for name, case in file.cases.items():
             current, digest = _current(loaded.aliases, name, case.digest)
@@ -104,10 +104,10 @@ def _baselines_side(label: str, directory: Path) -> Side:
                 if stack := file.stacks.get(session.session):
                     facts = fingerprint_facts(stack.fingerprint, stack.device)
                 new = _OpenSource(started_at=began, facts=facts, whole=stack is not None)
-                own = found.setdefault((session.session, file.key), new)
+                source = sessions.setdefault((session.session, file.key), new)
                 for metric, kept in session.metrics.items():
                     quantity = case.metrics[metric]
-                    own.observations[current, metric] = Observation(
+                    source.observations[current, metric] = Observation(
                         case=current,
                         digest=digest,
                         metric=metric,
@@ -117,7 +117,7 @@ def _baselines_side(label: str, directory: Path) -> Side:
                         margin=quantity.margin,
                         processes=kept.processes,
                     )
-    return make_side(label, (own.closed(name, [name]) for (name, _), own in found.items()))
+    return make_side(label, (source.closed(name, [name]) for (name, _), source in sessions.items()))
 
 
 def _current(aliases: Aliases, case: str, digest: str) -> tuple[str, str]:
@@ -131,13 +131,13 @@ def _history_side(text: str) -> Side:
     url, where, since = _query(text)
     ended = {row.session for row in history_sessions(url, since=since) if row.exit_status is not None}
     rows = history_series(url, where=where, since=since)
-    found: dict[tuple[str, str, FingerprintKey], _OpenSource] = {}
+    sessions: dict[tuple[str, str, FingerprintKey], _OpenSource] = {}
     for row in rows:
         if row.session in ended and row.gate not in ("none", "answers"):
             new = _OpenSource(started_at=row.started_at, facts=_row_facts(row), whole=row.fingerprint is not None)
-            own = found.setdefault((row.session, row.device, row.key), new)
-            own.observations[row.case, row.metric] = _row_observation(row)
-    places = [session for session, _, _ in found]
+            source = sessions.setdefault((row.session, row.device, row.key), new)
+            source.observations[row.case, row.metric] = _row_observation(row)
+    names = [session for session, _, _ in sessions]
     num_running = len({row.session for row in rows} - ended)
     notes = [f"left out: {counted(num_running, 'session')} without an end record"] if num_running else []
     if any(row.gate == "answers" for row in rows):
@@ -145,8 +145,8 @@ def _history_side(text: str) -> Side:
     return make_side(
         _label(url, where, since),
         (
-            own.closed(*_names(session, device, several=places.count(session) > 1))
-            for (session, device, _), own in found.items()
+            source.closed(*_names(session, device, several=names.count(session) > 1))
+            for (session, device, _), source in sessions.items()
         ),
         notes,
     )

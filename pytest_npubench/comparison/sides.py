@@ -52,8 +52,9 @@ class Side:
 
 def make_side(label: str, sessions: Iterable[SideSession], notes: Iterable[str] = ()) -> Side:
     """Sorted by start; sessions that measured nothing are left out."""
-    found = sorted((one for one in sessions if one.observations or one.invalid), key=lambda one: one.started_at)
-    return Side(label=label, sessions=tuple(found), notes=tuple(notes))
+    measured = [session for session in sessions if session.observations or session.invalid]
+    by_start = sorted(measured, key=lambda session: session.started_at)
+    return Side(label=label, sessions=tuple(by_start), notes=tuple(notes))
 
 
 def key_facts(key: FingerprintKey) -> dict[str, str]:

@@ -86,10 +86,10 @@ def _only(side: Side, parts: Sequence[str], kept: set[tuple[Values, str]]) -> Si
     sessions = []
     for session in side.sessions:
         rest = _facts(session, parts)
-        own = {case for case in _cases(session) if (rest, case) in kept}
-        if own:
-            observations = {key: found for key, found in session.observations.items() if key[0] in own}
-            invalid = {case: reason for case, reason in session.invalid.items() if case in own}
+        cases = {case for case in _cases(session) if (rest, case) in kept}
+        if cases:
+            observations = {key: observation for key, observation in session.observations.items() if key[0] in cases}
+            invalid = {case: reason for case, reason in session.invalid.items() if case in cases}
             sessions.append(replace(session, observations=observations, invalid=invalid))
     num_out = len(side.sessions) - len(sessions)
     notes = (
@@ -101,10 +101,10 @@ def _only(side: Side, parts: Sequence[str], kept: set[tuple[Values, str]]) -> Si
 def _chosen(
     values: Sequence[Values], by: Sequence[str], old: str | None, new: str | None, label: str
 ) -> tuple[Values, Values]:
-    known = ", ".join(" + ".join(value) for value in values)
+    present = ", ".join(" + ".join(value) for value in values)
     for name in (old, new):
         if name is not None and (name,) not in values:
-            raise ConfigError(f"{label}: no session has {' + '.join(by)} {name}; there are {known or 'none'}")
+            raise ConfigError(f"{label}: no session has {' + '.join(by)} {name}; there are {present or 'none'}")
     if not values:
         raise ConfigError(f"{label}: no finished session with cases")
     last = (
@@ -112,7 +112,7 @@ def _chosen(
     )
     first = (old,) if old is not None else next((value for value in values if value != last), last)
     if first == last:
-        raise ConfigError(f"{label}: every session has {' + '.join(by)} {known}; want two values to compare")
+        raise ConfigError(f"{label}: every session has {' + '.join(by)} {present}; want two values to compare")
     return first, last
 
 

@@ -71,12 +71,12 @@ def judge_two_samples(
                 _matrix([entries[case][1] for case in cases]),
                 rule,
             )
-            found = [
+            judged = [
                 _worded(verdict, entries[case], rule) for case, verdict in zip(cases, weighed.verdicts(), strict=True)
             ]
     except (ArithmeticError, ValueError, MeasurementError) as error:  # an error in the statistics is no verdict
         return Judged(verdicts={**verdicts, **statistics_failed(cases, error)})
-    verdicts |= zip(cases, found, strict=True)
+    verdicts |= zip(cases, judged, strict=True)
     ordered = {case: verdicts[case] for case in new}
     return Judged(verdicts=ordered, suites=suite_verdicts(weighed.shift, rule))
 
@@ -98,13 +98,13 @@ def _usable(
 
 
 def _entries(sessions: Sessions, rule: Rule) -> Row:
-    found = {}
+    entries = {}
     for name, session in sessions.items():
         try:
-            found[name] = float(session_entries(session, rule.scale, rule.better).mean())
+            entries[name] = float(session_entries(session, rule.scale, rule.better).mean())
         except UnusableError as error:
             raise UnusableError(f"session {name}: {error}") from None
-    return found
+    return entries
 
 
 def _matrix(rows: list[Row]) -> FloatArray:
@@ -128,7 +128,7 @@ def weigh_two_samples(old: FloatArray, new: FloatArray, rule: Rule) -> Weighed:
         inner_new = new - shift_new - (shift.tonight if taken_off else 0.0)
     num_old, num_new = (np.isfinite(side).sum(axis=1).astype(np.float64) for side in (old, new))
     freedom = num_old + num_new - 2
-    found = difference_of(
+    difference = difference_of(
         np.nanmean(inner_new, axis=1) - np.nanmean(inner_old, axis=1),
         (_squares(inner_old) + _squares(inner_new)) / freedom,
         freedom,
@@ -137,17 +137,17 @@ def weigh_two_samples(old: FloatArray, new: FloatArray, rule: Rule) -> Weighed:
         num_old=num_old,
         num_new=num_new,
     )
-    return Weighed(rule=rule, shift=shift, taken_off=taken_off, found=found)
+    return Weighed(rule=rule, shift=shift, taken_off=taken_off, found=difference)
 
 
 def _shared(old: FloatArray, new: FloatArray, margin: float) -> tuple[SuiteShift | None, FloatArray, float]:
     """What all cases did alike: the difference of the sides with its test and the shifts of A's nights about their
     mean, the same of B's nights, and the variance of a night. None where cases or nights are too few to tell."""
-    told = [np.isfinite(side).sum(axis=0) >= MIN_CASES for side in (old, new)]
-    num_old, num_new = (int(nights.sum()) for nights in told)
+    enough = [np.isfinite(side).sum(axis=0) >= MIN_CASES for side in (old, new)]
+    num_old, num_new = (int(nights.sum()) for nights in enough)
     if min(num_old, num_new) < MIN_SESSIONS:
         return None, np.zeros(new.shape[1]), 0.0
-    nights_old, nights_new = (_nights(side, which) for side, which in zip((old, new), told, strict=True))
+    nights_old, nights_new = (_nights(side, which) for side, which in zip((old, new), enough, strict=True))
     freedom = num_old + num_new - 2
     variance = float((nights_old**2).sum() + (nights_new**2).sum()) / freedom
     rest = _squares(old - nights_old) + _squares(new - nights_new)
@@ -168,12 +168,12 @@ def _shared(old: FloatArray, new: FloatArray, margin: float) -> tuple[SuiteShift
     return shift, nights_new, variance
 
 
-def _nights(entries: FloatArray, told: BoolArray) -> FloatArray:
+def _nights(entries: FloatArray, enough: BoolArray) -> FloatArray:
     """The shift of each night, [K], about their mean; 0 for a night with too few cases to tell."""
     level = np.nanmean(entries, axis=1, keepdims=True)
-    nights = np.zeros(len(told))
-    nights[told] = np.nanmedian((entries - level)[:, told], axis=0)
-    return np.where(told, nights - nights[told].mean(), 0.0)
+    nights = np.zeros(len(enough))
+    nights[enough] = np.nanmedian((entries - level)[:, enough], axis=0)
+    return np.where(enough, nights - nights[enough].mean(), 0.0)
 
 
 def _squares(entries: FloatArray) -> FloatArray:

@@ -47,17 +47,17 @@ def compare_sides(
     return weigh(old, new, common(old.sessions, new.sessions, metrics), judge_sessions, margin, q)
 
 
-def weigh(old: Side, new: Side, found: Common, judge: JudgeFamily, margin: float, q: float) -> Comparison:
+def weigh(old: Side, new: Side, common: Common, judge: JudgeFamily, margin: float, q: float) -> Comparison:
     """The comparison of what is common, each family by `judge`."""
     families: dict[tuple[str, ...], dict[str, ComparedMetric]] = {}
-    for member in found.members:
+    for member in common.members:
         families.setdefault(member.family, {})[" ".join(member.key)] = member
-    judged_rows = [Row(definition=definition, verdict=verdict) for definition, verdict in found.incomparable]
+    judged_rows = [Row(definition=definition, verdict=verdict) for definition, verdict in common.incomparable]
     suites: list[tuple[str, Verdict]] = []
     together: list[tuple[str, Verdict]] = []  # what many canaries have in common
     for family, members in families.items():
-        one = next(iter(members.values())).definition
-        own_margin = margin if one.margin is None else one.margin
+        definition = next(iter(members.values())).definition
+        own_margin = margin if definition.margin is None else definition.margin
         for judged in _judged(members, judge, own_margin, q):
             of_canaries = family[0] == CANARY
             suite = None if of_canaries else judged.suite
@@ -83,8 +83,8 @@ def weigh(old: Side, new: Side, found: Common, judge: JudgeFamily, margin: float
         answers=tuple(answers),
         suites=tuple(suites),
         rows=tuple(rows),
-        only_old=found.only_old,
-        only_new=found.only_new,
+        only_old=common.only_old,
+        only_new=common.only_new,
         notes=tuple(dict.fromkeys((*old.notes, *new.notes, *moved_optima(rows)))),
     )
 
@@ -100,20 +100,20 @@ def _judged(members: Members, judge: JudgeFamily, margin: float, q: float) -> It
 
 def _with_spread(members: Members, judged: Judged) -> Judged:
     """Regressed also where the median or the tail of the samples is far worse in more than half of B's sessions."""
-    one = next(iter(members.values())).definition
-    if one.gate != "ratio":
+    definition = next(iter(members.values())).definition
+    if definition.gate != "ratio":
         return judged
     accepted = {name: list(members[name].old.values()) for name in judged.verdicts}
     alarms: dict[str, list[str]] = {}
     for session in dict.fromkeys(session for name in accepted for session in members[name].new):
         current = {name: members[name].new[session] for name in accepted if session in members[name].new}
-        for name, alarm in spread_alarms(accepted, current, one.better).items():
+        for name, alarm in spread_alarms(accepted, current, definition.better).items():
             alarms.setdefault(name, []).append(alarm)
     verdicts = dict(judged.verdicts)
-    for name, told in alarms.items():
-        if 2 * len(told) > len(members[name].new) and not verdicts[name].failing:
+    for name, reasons in alarms.items():
+        if 2 * len(reasons) > len(members[name].new) and not verdicts[name].failing:
             # without the better quartile's figures, which do not tell it
-            reason = f"{told[-1]}; its better quartile: {verdicts[name].reason}"
+            reason = f"{reasons[-1]}; its better quartile: {verdicts[name].reason}"
             verdicts[name] = _plainly(Verdict(kind=VerdictKind.REGRESSED, reason=reason))
     return replace(judged, verdicts=verdicts)
 
@@ -128,7 +128,7 @@ def _now(member: ComparedMetric) -> Observation:
 def judge_sessions(members: Members, margin: float, q: float) -> Iterable[Judged]:
     """Members of one family, by as much as each has on either side."""
     few = {name: member for name, member in members.items() if len(member.old) < MIN_SESSIONS}
-    one = next(iter(members.values()))
+    first = next(iter(members.values()))
     rest = members.keys() - few.keys()
     several = {name: members[name] for name in members if name in rest and len(members[name].new) >= MIN_SESSIONS}
     single = {name: members[name] for name in members if name in rest and name not in several}
@@ -140,15 +140,15 @@ def judge_sessions(members: Members, margin: float, q: float) -> Iterable[Judged
             {name: member.new for name, member in several.items()},
             margin=margin,
             q=q,
-            better=one.definition.better,
-            scale=one.scale,
+            better=first.definition.better,
+            scale=first.scale,
         )
     if single:
         yield _worded(
             judge_jointly(
                 {name: member.old for name, member in single.items()},
                 {name: flat(member.new.values()) for name, member in single.items()},
-                rules=Rule(margin=margin, q=q, better=one.definition.better, scale=one.scale),
+                rules=Rule(margin=margin, q=q, better=first.definition.better, scale=first.scale),
             )
         )
 

@@ -43,8 +43,8 @@ def check_lengths(name: str, value: npt.ArrayLike, minimum: int = 1) -> IntArray
 def check_fits(name: str, lengths: IntArray, buckets: Sequence[int]) -> None:
     """Raise LengthError naming the first length above the largest bucket, that bucket and the whole set."""
     if lengths.size and lengths.max() > buckets[-1]:
-        found = first(lengths, lengths > buckets[-1])
-        raise LengthError(f"{name}: {found} is longer than the largest bucket, {buckets[-1]} of {tuple(buckets)}")
+        too_long = first(lengths, lengths > buckets[-1])
+        raise LengthError(f"{name}: {too_long} is longer than the largest bucket, {buckets[-1]} of {tuple(buckets)}")
 
 
 def first(array: npt.NDArray[np.generic], wrong: npt.NDArray[np.bool_]) -> str:
@@ -158,8 +158,8 @@ def bucket_of(buckets: Sequence[int], length: int | IntArray) -> int | IntArray:
     edges = check_buckets(buckets)
     lengths = check_lengths("length", length)
     check_fits("length", lengths, edges)
-    found = np.asarray(edges)[np.searchsorted(edges, lengths)]
-    return found if isinstance(length, np.ndarray) else int(found)
+    smallest = np.asarray(edges)[np.searchsorted(edges, lengths)]
+    return smallest if isinstance(length, np.ndarray) else int(smallest)
 
 
 def steps_per_bucket(buckets: Sequence[int], input_tokens: npt.ArrayLike, num_steps: npt.ArrayLike) -> IntArray:

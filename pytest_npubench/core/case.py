@@ -57,7 +57,7 @@ def is_answers(key: str) -> bool:
 
 
 def campaign_of(key: str) -> str:
-    """What the cases of one suite, hardware, model and batch size have in common, of a case's key; a key of another
-    form by itself. "buckets/profile/cpu-tiny-b4-bucket128" gives "buckets/cpu-tiny-b4"."""
-    found = re.fullmatch(r"([^/]+)/[^/]+/(.+?-b\d+)(-.*)?", key)
-    return f"{found[1]}/{found[2]}" if found else key
+    """The name that the cases of one suite, hardware, model and batch size share, read from a case's key; a key of
+    another form is its own campaign. "buckets/profile/cpu-tiny-b4-bucket128" gives "buckets/cpu-tiny-b4"."""
+    match = re.fullmatch(r"([^/]+)/[^/]+/(.+?-b\d+)(-.*)?", key)
+    return f"{match[1]}/{match[2]}" if match else key

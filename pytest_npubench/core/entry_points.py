@@ -45,20 +45,20 @@ class Entry:
             raise BrokenEntryError(f"two {self.what}s are called {self.name!r}: those of {self.origin}; uninstall one")
         (point,) = self.points
         try:
-            found = point.load()
+            thing = point.load()
         except (Exception, SystemExit) as error:
             raise BrokenEntryError(
                 f"{self.what} {self.name!r} of {self.origin} cannot be imported: {type(error).__name__}: {error}"
             ) from error
-        if not fits(found):
+        if not fits(thing):
             raise BrokenEntryError(f"{self.what} {self.name!r} of {self.origin}: {point.value} is no {want}")
-        return found
+        return thing
 
 
 @cache
 def extensions(what: str, group: str) -> Mapping[str, Entry]:
-    """By name, sorted: what this distribution's own extensions register in a group, as far as their folders are there.
-    Nothing is imported."""
+    """The entries that this distribution's extensions register in a group, by name, sorted, where the extension's
+    folder is there. Nothing is imported."""
     try:
         points = metadata.distribution(DISTRIBUTION).entry_points.select(group=group)
     except metadata.PackageNotFoundError:  # a checkout on the path that is not installed
@@ -76,14 +76,14 @@ def _is_there(module: str) -> bool:
 def _by_group() -> Mapping[str, Mapping[str, tuple[EntryPoint, ...]]]:
     """The entry points that others have in our groups, by name, sorted. Looking through what is installed is slow: it
     is done once."""
-    found: dict[str, dict[str, tuple[EntryPoint, ...]]] = {}
+    groups: dict[str, dict[str, tuple[EntryPoint, ...]]] = {}
     installed = metadata.entry_points()
     for group in installed.groups:
         if group.startswith(PREFIX):
             others = (point for point in installed.select(group=group) if not _is_ours(point))
             points = sorted(others, key=lambda point: point.name)
-            found[group] = {name: tuple(same) for name, same in groupby(points, key=lambda point: point.name)}
-    return {group: names for group, names in found.items() if names}
+            groups[group] = {name: tuple(same) for name, same in groupby(points, key=lambda point: point.name)}
+    return {group: names for group, names in groups.items() if names}
 
 
 def _is_ours(point: EntryPoint) -> bool:
@@ -95,17 +95,17 @@ def groups() -> Collection[str]:
     return _by_group().keys()
 
 
-def entries(what: str, group: str, own: Collection[str]) -> Mapping[str, Entry]:
-    """By name, sorted, without the names that are our own. Nothing is imported."""
+def entries(what: str, group: str, shipped: Collection[str]) -> Mapping[str, Entry]:
+    """The entries of other distributions by name, sorted, without the names in `shipped`. Nothing is imported."""
     points = _by_group().get(group, {})
-    return {name: Entry(what=what, name=name, points=same) for name, same in points.items() if name not in own}
+    return {name: Entry(what=what, name=name, points=same) for name, same in points.items() if name not in shipped}
 
 
-def clashes(what: str, group: str, own: Collection[str]) -> tuple[str, ...]:
-    """A sentence for each name of ours that another distribution registers as well: what is ours goes on."""
+def clashes(what: str, group: str, shipped: Collection[str]) -> tuple[str, ...]:
+    """A sentence for each name in `shipped` that another distribution registers as well: ours is used."""
     return tuple(
         f"a second {what} is called {name!r}: that of {Entry(what=what, name=name, points=same).origin}, "
         "which is left out; rename it"
         for name, same in _by_group().get(group, {}).items()
-        if name in own
+        if name in shipped
     )

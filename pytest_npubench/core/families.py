@@ -99,18 +99,18 @@ def markers() -> Iterator[tuple[str, str]]:
 
 
 def declared(name: str) -> Family:
-    """What the family declares; of one that cannot be had its name alone: its devices are told to be absent, with the
-    reason, when they are looked for. Raises RegistryError on an unknown name."""
+    """What the family declares. A family that cannot be loaded declares its name alone: its devices are reported as
+    absent, with the reason, when they are looked for. Raises RegistryError on an unknown name."""
     if name in OWN:
         return OWN[name]
     try:
-        found: Family = offered_backend(name).declares
+        family: Family = offered_backend(name).declares
     except BrokenEntryError:
         return _unknown(_offered()[name])
-    return found
+    return family
 
 
-def known() -> tuple[Family, ...]:
+def all_families() -> tuple[Family, ...]:
     return tuple(map(declared, names()))
 
 
@@ -135,14 +135,14 @@ def offered_backend(name: str) -> Any:
 
 
 def faults() -> tuple[str, ...]:
-    """A sentence for each family of another distribution that cannot be had, or has the name of one of ours."""
-    found = list(clashes(WHAT, GROUP, OWN))
+    """A sentence for each family of another distribution that cannot be loaded, or has the name of a family of ours."""
+    sentences = list(clashes(WHAT, GROUP, OWN))
     for name in _offered():
         try:
             offered_backend(name)
         except BrokenEntryError as error:
-            found.append(str(error))
-    return tuple(found)
+            sentences.append(str(error))
+    return tuple(sentences)
 
 
 def _offered() -> Mapping[str, Entry]:

@@ -130,7 +130,7 @@ class _Price(Figure):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSpec:
-    """What XLA is told of a GPU beside its peaks. limits: by the names that they have in XLA's GpuDeviceInfoProto."""
+    """What XLA needs to know of a GPU beside its peaks. limits: by their names in XLA's GpuDeviceInfoProto."""
 
     compute_capability: Annotated[str, Meta(pattern=r"^\d+\.\d\Z", description='a text such as "9.0"')]
     limits: Mapping[str, Positive]
@@ -139,9 +139,9 @@ class GpuSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompilerSpec:
-    """What the vendor's compiler is told of devices that are not there: what it calls one, by the number of devices
-    together (as text) the topology, and the clock that its cycles are of; None where it tells no cycles. gpu: for XLA's
-    compiler for GPUs alone, which knows none by name."""
+    """What a vendor's compiler needs to know of absent devices: the compiler's name of a device, its topology by the
+    number of devices together (as text), and the clock of its cycles, None where it counts no cycles. gpu: for XLA's
+    compiler for GPUs alone, which has no names of GPUs."""
 
     device_name: Text
     clock: Annotated[_Clock, partial(_in_base_unit, units=CLOCK_UNITS)] | None = None
@@ -318,12 +318,12 @@ class HardwareSpec:
         return (self.family, *self.classes)
 
     def matches(self, device_name: str) -> bool:
-        """Whether the name that the family's backend reports is this device's."""
+        """Whether a name that the family's backend reports is this device's."""
         return any(re.search(pattern, device_name, re.IGNORECASE) for pattern in self.match)
 
     def section(self, of: type[SectionT]) -> SectionT | None:
-        """The section of that class; None where the file has none. Raises HardwareFileError where it is not among those
-        that can be read: a mistake in the section of a suite that nobody asks for is no matter of this one."""
+        """The section of that class; None where the file has none. Raises HardwareFileError for a section that cannot
+        be read; a mistake in the section of another suite is ignored here."""
         failed: HardwareFileError | None = None
         for section in self.sections:
             try:
@@ -388,8 +388,8 @@ class _PeaksFile:
 
 
 def peaks_alone(path: Path) -> HardwareSpec | None:
-    """A hardware file with title and [peak] and neither buckets nor profiles, which a simulation needs none of; None
-    for one that has them. Raises HardwareFileError as load_hardware."""
+    """Reads a hardware file with title and [peak] but neither buckets nor profiles, as a simulation needs it; None for
+    a whole file. Raises HardwareFileError as load_hardware."""
     root = TomlTable.of(path, HardwareFileError)
     if {"buckets", "profile", "family"} & set(root.entries):
         return None
@@ -412,16 +412,16 @@ def peaks_alone(path: Path) -> HardwareSpec | None:
 
 def load_all(directories: Sequence[Path], sections: Sections) -> dict[str, HardwareSpec]:
     """Every hardware file of the directories by name, sorted. Raises HardwareFileError, also on a name used twice."""
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     for directory in directories:
         paths = sorted(directory.glob("*.toml"))
         if not paths:
             raise HardwareFileError(f"{directory}: no hardware file there; want a directory with one .toml a device")
         for path in paths:
-            if path.stem in found:
-                raise HardwareFileError(f"{path}: {path.stem!r} is already defined by {found[path.stem]}; rename one")
-            found[path.stem] = path
-    return {name: load_hardware(found[name], sections) for name in sorted(found)}
+            if path.stem in files:
+                raise HardwareFileError(f"{path}: {path.stem!r} is already defined by {files[path.stem]}; rename one")
+            files[path.stem] = path
+    return {name: load_hardware(files[name], sections) for name in sorted(files)}
 
 
 def with_groups(specs: Mapping[str, HardwareSpec]) -> dict[str, HardwareSpec]:
@@ -430,9 +430,9 @@ def with_groups(specs: Mapping[str, HardwareSpec]) -> dict[str, HardwareSpec]:
     A further group is a hardware of its own, so its ids, campaign keys and digests are: four chips of tpu-v5e are
     `tpu-v5e`, one chip is `tpu-v5e-tp1`. Both carry the same markers.
     """
-    found: dict[str, HardwareSpec] = {}
+    groups: dict[str, HardwareSpec] = {}
     for name, spec in specs.items():
-        found[name] = spec
+        groups[name] = spec
         for group in spec.groups:
             other = _in_group(spec, group)
             if other.name in specs:
@@ -440,8 +440,8 @@ def with_groups(specs: Mapping[str, HardwareSpec]) -> dict[str, HardwareSpec]:
                     f"{name}: groups: {group.num_devices} devices together are called {other.name!r}, "
                     "which is a hardware file's name; rename that file"
                 )
-            found[other.name] = other
-    return found
+            groups[other.name] = other
+    return groups
 
 
 def _in_group(spec: HardwareSpec, group: DeviceGroup) -> HardwareSpec:
@@ -468,7 +468,7 @@ def _together(num_devices: int) -> str:
 
 
 def default_directory() -> Path:
-    """Where the hardware files that come with the package lie, installed from a wheel or from a checkout."""
+    """The folder of the hardware files that come with the package, in a wheel or in a checkout."""
     package = Path(__file__).resolve().parents[1]
     packaged = package / "hardware_files"
     return packaged if packaged.is_dir() else package.parent / "hardware"

@@ -49,8 +49,8 @@ class CompileRecord:
     accessed_bytes: float | None = None
 
     @property
-    def known(self) -> dict[str, float]:
-        """What the compiler told, by field."""
+    def from_compiler(self) -> dict[str, float]:
+        """The figures that the compiler gave, by field."""
         values = {name: getattr(self, name) for name in TOLD_BY_COMPILER}
         return {name: value for name, value in values.items() if value is not None}
 
@@ -98,13 +98,13 @@ class Run:
 
     @property
     def counts(self) -> dict[str, int]:
-        """What ran, by name how often: {"prefill-128": 2, "decode-128": 8, "move-128-256": 1, "tokens": 20}."""
-        found: Counter[str] = Counter()
+        """How often each thing ran, by name: {"prefill-128": 2, "decode-128": 8, "move-128-256": 1, "tokens": 20}."""
+        counts: Counter[str] = Counter()
         for segment in self.segments:
-            found[f"{segment.phase.value}-{segment.bucket}"] += segment.num_steps
+            counts[f"{segment.phase.value}-{segment.bucket}"] += segment.num_steps
         for move in self.moves:
-            found[move.name] += 1
-        return {**found, **({} if self.num_tokens is None else {TOKENS: self.num_tokens})}
+            counts[move.name] += 1
+        return {**counts, **({} if self.num_tokens is None else {TOKENS: self.num_tokens})}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,7 +163,7 @@ class LatencyError:
 
     @property
     def mean_error(self) -> float:
-        """Of all requests together."""
+        """The error of the mean over all requests."""
         return self.predicted_mean_s / self.mean_s - 1
 
     @property

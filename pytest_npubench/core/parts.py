@@ -27,14 +27,14 @@ class Part:
 
 
 def operator_part(operator: str, phase: Phase, bucket: int, smallest: int) -> Part:
-    """Where an operator's time of a bucket comes from: what lengths do not change is timed in the smallest alone. A
-    prompt's head has one row, and of a decode step only attention knows how long the cache is."""
+    """The part whose time an operator has in a bucket: an operator that lengths do not change is timed in the smallest
+    bucket alone. A prompt's head has one row, and in a decode step only attention depends on the cache's length."""
     follows_length = operator != "head" if phase is Phase.PREFILL else operator == "attend"
     return Part(phase=phase, bucket=bucket if follows_length else smallest, operator=operator)
 
 
 def operator_parts(buckets: Sequence[int]) -> tuple[Part, ...]:
-    """Those that tell all steps of these buckets."""
+    """The parts whose times add up to all steps of these buckets."""
     every = (
         operator_part(operator, phase, bucket, min(buckets))
         for phase in Phase
@@ -45,5 +45,5 @@ def operator_parts(buckets: Sequence[int]) -> tuple[Part, ...]:
 
 
 def kernel_parts(buckets: Sequence[int]) -> tuple[Part, ...]:
-    """Both steps of each bucket."""
+    """The prefill and the decode step of each bucket."""
     return tuple(Part(phase=phase, bucket=bucket) for bucket in buckets for phase in Phase)

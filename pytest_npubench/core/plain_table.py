@@ -51,5 +51,5 @@ def plain_console(width: int, *, color: bool = False) -> Console:
 
 
 def written(console: Console) -> str:
-    """What a plain_console was told to print."""
+    """The text that a plain_console printed."""
     return str(console.file.getvalue())  # type: ignore[attr-defined]

@@ -68,7 +68,7 @@ def text(what: str) -> Meta:
 
 
 def tables(name: str) -> Meta:
-    """Of a list of records."""
+    """The annotation of a field that is a list of records."""
     return Meta(min_length=1, description=f"one or more [[{name}]] tables")
 
 
@@ -90,7 +90,7 @@ def increasing(values: ValuesT) -> ValuesT:
 
 
 def within(allowed: Collection[object]) -> Callable[[ValuesT], ValuesT]:
-    """Values that are each one of those allowed."""
+    """A refinement that accepts only values from `allowed`."""
 
     def check(values: ValuesT) -> ValuesT:
         check_within("", values, allowed)
@@ -107,10 +107,10 @@ def check_within(name: str, values: Collection[object], allowed: Collection[obje
 
 def check_keys(name: str, keys: Collection[str], allowed: Collection[str]) -> None:
     """Raises WrongEntryError where a table has a key that is not allowed."""
-    for found in keys:
-        if found not in allowed:
-            problem = f"unknown key{_hint(found, allowed)}; allowed: {listed(allowed)}"
-            raise WrongEntryError(dotted(name, found), problem)
+    for key in keys:
+        if key not in allowed:
+            problem = f"unknown key{_hint(key, allowed)}; allowed: {listed(allowed)}"
+            raise WrongEntryError(dotted(name, key), problem)
 
 
 def dotted(table: str, name: str) -> str:
@@ -149,39 +149,39 @@ class RecordReader:
         self,
         of: Callable[..., RecordT],
         entries: object,
-        place: str = "",
+        key: str = "",
         *,
         given: Mapping[str, object] = MappingProxyType({}),
         others: Collection[str] = (),
     ) -> RecordT:
         """The record of the table at a place. `given` are values of GIVEN fields by name, `others` keys that the table
         has for somebody else. Raises WrongEntryError."""
-        table = self.table(entries, place)
+        table = self.table(entries, key)
         tables = {"": table}
         for outer, names in _keys(of).items():
             if outer:
-                tables[outer] = self.table(table.get(outer, {}), dotted(place, outer))
+                tables[outer] = self.table(table.get(outer, {}), dotted(key, outer))
             if not self.is_open:
-                check_keys(dotted(place, outer), tables[outer], names if outer else (*names, *others))
+                check_keys(dotted(key, outer), tables[outer], names if outer else (*names, *others))
         values = dict(given)
         for field, kind, where in _fields(of):
             outer, _, name = where.rpartition(".")
             if "same_table" in field.metadata:
-                own = {name: table[name] for name in _keys(kind)[""] if name in table}
-                values[field.name] = self.record(kind, own, place)
+                entries_here = {name: table[name] for name in _keys(kind)[""] if name in table}
+                values[field.name] = self.record(kind, entries_here, key)
             elif name in tables[outer]:
-                values[field.name] = self.value(kind, tables[outer][name], dotted(place, where))
+                values[field.name] = self.value(kind, tables[outer][name], dotted(key, where))
             elif (self.is_json and not self.is_open) or (field.default is MISSING and field.default_factory is MISSING):
                 missing, want = (where, self._want(kind)) if outer in ("", *table) else (outer, self._table_name)
-                raise WrongEntryError(dotted(place, missing), f"missing; want {want}")
+                raise WrongEntryError(dotted(key, missing), f"missing; want {want}")
         try:
             return of(**values)
         except WrongEntryError as error:
-            raise WrongEntryError(dotted(place, error.key), error.problem) from None
+            raise WrongEntryError(dotted(key, error.key), error.problem) from None
         except NpubenchError as error:
-            raise WrongEntryError(place, str(error)) from None
+            raise WrongEntryError(key, str(error)) from None
 
-    def value(self, kind: Any, value: object, place: str) -> Any:
+    def value(self, kind: Any, value: object, key: str) -> Any:
         """The entry at a place, as its field's type says. Raises WrongEntryError."""
         if _is_leaf(kind):
             try:
@@ -190,42 +190,42 @@ class RecordReader:
                 pass  # slower, what follows names the place
         if value is None and NoneType in get_args(kind):
             return None
-        one = self._alternative(kind, value)
-        made = self._made(one, kind, value, place)
+        alternative = self._alternative(kind, value)
+        made = self._made(alternative, kind, value, key)
         try:
-            for refine in filter(callable, _parts(one)[1]):
+            for refine in filter(callable, _parts(alternative)[1]):
                 made = refine(made)
         except WrongEntryError as error:
-            raise WrongEntryError(dotted(place, error.key), error.problem) from None
+            raise WrongEntryError(dotted(key, error.key), error.problem) from None
         except ValueError as error:
-            raise WrongEntryError(place, f"{error}; want {self._want(kind)}") from None
+            raise WrongEntryError(key, f"{error}; want {self._want(kind)}") from None
         return made
 
-    def _made(self, one: Any, kind: Any, value: object, place: str) -> Any:
-        """What a value becomes; `one` is the alternative of its field's type `kind` that it is read as."""
-        plain, annotations = _parts(one)
+    def _made(self, alternative: Any, kind: Any, value: object, key: str) -> Any:
+        """What a value becomes; `alternative` is the alternative of its field's type `kind` that it is read as."""
+        plain, annotations = _parts(alternative)
         item = _item(plain)
         if is_dataclass(plain):
-            return self.record(cast(Any, plain), value, place)
-        if _is_table(one):
-            table = self.table(value, place)
-            self._check_length(table, annotations, kind, place)
+            return self.record(cast(Any, plain), value, key)
+        if _is_table(alternative):
+            table = self.table(value, key)
+            self._check_length(table, annotations, kind, key)
             if (named := _name_field(item)) is not None:
-                return tuple(self.record(item, table[each], dotted(place, each), given={named: each}) for each in table)
+                return tuple(self.record(item, table[each], dotted(key, each), given={named: each}) for each in table)
             of_names, of_values = get_args(item if _is_pair(item) else plain)
             pairs = [
-                (self._name(of_names, each, place), self.value(of_values, table[each], dotted(place, each)))
+                (self._name(of_names, each, key), self.value(of_values, table[each], dotted(key, each)))
                 for each in table
             ]
             return tuple(pairs) if _is_pair(item) else dict(pairs)
         if is_dataclass(item):
             if not isinstance(value, list):
-                raise self._wrong(kind, value, place)
-            self._check_length(value, annotations, kind, place)
-            return tuple(self.value(item, each, f"{place}[{index}]") for index, each in enumerate(value))
-        return self._converted(one, kind, value, place)
+                raise self._wrong(kind, value, key)
+            self._check_length(value, annotations, kind, key)
+            return tuple(self.value(item, each, f"{key}[{index}]") for index, each in enumerate(value))
+        return self._converted(alternative, kind, value, key)
 
-    def _converted(self, to: Any, kind: Any, value: object, place: str) -> Any:
+    def _converted(self, to: Any, kind: Any, value: object, key: str) -> Any:
         try:
             return msgspec.convert(value, to)
         except msgspec.ValidationError:
@@ -233,37 +233,37 @@ class RecordReader:
             item = _item(plain)
             if isinstance(value, list) and item is not None and (self.is_json or not annotations):
                 for index, each in enumerate(value):  # the first that is wrong
-                    self.value(item, each, f"{place}[{index}]")
-            raise self._wrong(kind, value, place) from None
+                    self.value(item, each, f"{key}[{index}]")
+            raise self._wrong(kind, value, key) from None
 
-    def _name(self, kind: Any, name: str, place: str) -> Any:
+    def _name(self, kind: Any, name: str, key: str) -> Any:
         """The name of an entry, which numbers have as text."""
         try:
             return name if kind is str else next(iter(msgspec.convert({name: None}, dict[kind, None], str_keys=True)))
         except msgspec.ValidationError:
-            raise WrongEntryError(dotted(place, name), f"want {self._want(kind)} for a name") from None
+            raise WrongEntryError(dotted(key, name), f"want {self._want(kind)} for a name") from None
 
-    def _check_length(self, values: Collection[object], annotations: Collection[Any], kind: Any, place: str) -> None:
+    def _check_length(self, values: Collection[object], annotations: Collection[Any], kind: Any, key: str) -> None:
         if len(values) < max([each.min_length or 0 for each in annotations if isinstance(each, Meta)], default=0):
-            raise self._wrong(kind, values, place)
+            raise self._wrong(kind, values, key)
 
-    def table(self, entries: object, place: str) -> Mapping[str, object]:
+    def table(self, entries: object, key: str) -> Mapping[str, object]:
         """Raises WrongEntryError where it is none."""
         if not isinstance(entries, Mapping):
-            found = f"found {kind_of(entries)}" if self.is_json else f"not {entries!r}"
-            raise WrongEntryError(place, f"want {self._table_name}, {found}")
+            instead = f"found {kind_of(entries)}" if self.is_json else f"not {entries!r}"
+            raise WrongEntryError(key, f"want {self._table_name}, {instead}")
         return entries
 
-    def _wrong(self, kind: Any, value: object, place: str) -> WrongEntryError:
-        found = f"found {kind_of(value)}" if self.is_json else f"not {value!r}"
-        return WrongEntryError(place, f"want {self._want(kind)}, {found}")
+    def _wrong(self, kind: Any, value: object, key: str) -> WrongEntryError:
+        instead = f"found {kind_of(value)}" if self.is_json else f"not {value!r}"
+        return WrongEntryError(key, f"want {self._want(kind)}, {instead}")
 
     @property
     def _table_name(self) -> str:
         return "an object" if self.is_json else "a table"
 
     def _alternative(self, kind: Any, value: object) -> Any:
-        """Of a union the type for a table, or what there is for other values."""
+        """The alternative of a union that fits a table, or the one for other values."""
         if get_origin(kind) not in (Union, UnionType):
             return kind
         kinds = [each for each in get_args(kind) if each is not NoneType]
@@ -296,7 +296,7 @@ def kind_of(value: object) -> str:
 
 @lru_cache(maxsize=1024)
 def _is_leaf(kind: Any) -> bool:
-    """Whether msgspec alone reads all that such a value may be."""
+    """Whether msgspec alone reads every value of the type."""
     kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else [kind]
     return not any(
         _is_table(each) or is_dataclass(_item(_parts(each)[0])) or any(map(callable, _parts(each)[1])) for each in kinds
@@ -311,7 +311,7 @@ def _is_table(kind: Any) -> bool:
 
 
 def _is_pair(kind: Any) -> bool:
-    """Of a name and a value: such pairs are read from a table."""
+    """Whether a type is a pair of a name and a value; such pairs are read from a table."""
     return get_origin(kind) is tuple and get_args(kind)[0] is str and get_args(kind)[-1] is not Ellipsis
 
 
@@ -319,8 +319,8 @@ def _is_pair(kind: Any) -> bool:
 def _fields(of: Any) -> tuple[tuple[Field[Any], Any, str], ...]:
     """The fields that are read for a record, each with its type and its key."""
     kinds = get_type_hints(of, include_extras=True)
-    found = ((field, kinds[field.name], field.metadata.get("key", field.name)) for field in fields(of))
-    return tuple((field, kind, where) for field, kind, where in found if where is not None)
+    typed = ((field, kinds[field.name], field.metadata.get("key", field.name)) for field in fields(of))
+    return tuple((field, kind, where) for field, kind, where in typed if where is not None)
 
 
 @lru_cache(maxsize=256)
@@ -344,15 +344,15 @@ def _parts(kind: Any) -> tuple[Any, tuple[Any, ...]]:
 @lru_cache(maxsize=1024)
 def _item(plain: Any) -> Any:
     """The type of what a list or a table of names holds; None for other types."""
-    found = get_args(plain)
-    return found[0] if get_origin(plain) is tuple else found[1] if get_origin(plain) is Mapping else None
+    arguments = get_args(plain)
+    return arguments[0] if get_origin(plain) is tuple else arguments[1] if get_origin(plain) is Mapping else None
 
 
 @lru_cache(maxsize=1024)
 def _name_field(kind: Any) -> str | None:
-    """The field of such a record that is given its table's name."""
-    own = fields(kind) if is_dataclass(kind) else ()
-    return next((each.name for each in own if each.metadata == TABLE_NAME), None)
+    """The field of a record that is given its table's name."""
+    members = fields(kind) if is_dataclass(kind) else ()
+    return next((each.name for each in members if each.metadata == TABLE_NAME), None)
 
 
 def _hint(name: str, allowed: Collection[str]) -> str:
@@ -387,7 +387,7 @@ class TomlTable:
         return cls(path=path, entries=entries, kind_of_error=kind_of_error)
 
     def read(self, name: str, of: type[RecordT]) -> RecordT:
-        """The table of that name as a record."""
+        """Reads the table of that name as a record."""
         if name not in self.entries:
             raise self.error(name, "missing; want a table")
         with self.named_errors():

@@ -43,8 +43,8 @@ def masked(text: str) -> str:
     return _USER_INFO.sub(_without_password, _NAMED.sub(rf"\1{HIDDEN}", text))
 
 
-def _without_password(found: re.Match[str]) -> str:
-    user, colon, _ = found[2].partition(":")
+def _without_password(match: re.Match[str]) -> str:
+    user, colon, _ = match[2].partition(":")
     if not colon:
-        return found[0]
-    return f"{found[1]}{HIDDEN}@" if "@" in user else f"{found[1]}{user}:{HIDDEN}@"
+        return match[0]
+    return f"{match[1]}{HIDDEN}@" if "@" in user else f"{match[1]}{user}:{HIDDEN}@"

@@ -53,7 +53,7 @@ def tls_context(ca_file: Path | None) -> ssl.SSLContext:
 
 
 def shown(text: str, num_chars: int = 100) -> str:
-    """What others wrote, fit for one line of a report."""
+    """A text that others wrote, fit for one line of a report."""
     return plain(" ".join(text[:num_chars].split()))
 
 

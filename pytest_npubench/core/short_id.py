@@ -25,23 +25,23 @@ def short_ids(keys: Mapping[str, str]) -> dict[str, str]:
 
 def named(wanted: str, keys: Iterable[str]) -> Sequence[str]:
     """The keys that a key, an id or a short name may mean, ascending: the key itself where it is one."""
-    known = sorted(set(keys))
-    if wanted in known:
+    ascending = sorted(set(keys))
+    if wanted in ascending:
         return [wanted]
-    return [key for key in known if wanted in _names(key) or wanted == key.split("/", 2)[-1]]
+    return [key for key in ascending if wanted in _names(key) or wanted == key.split("/", 2)[-1]]
 
 
 def not_one(wanted: str, meant: Sequence[str], keys: Iterable[str], *, nothing: str) -> str:
-    """Why `named` gave no single key: "a may be b or c; want one of them"; or `nothing` ("no accepted case"), what was
-    wanted, and the keys whose key, id or short name is nearest, or that hold the word, or how many keys there are."""
+    """Why `named` gave no single key. Either "a may be b or c; want one of them"; or `nothing` ("no accepted case") and
+    the wanted name, with the nearest keys, the keys that hold the word, or how many keys there are."""
     if meant:
         return f"{wanted} may be {' or '.join(meant[:NUM_NAMED])}; want one of them"
-    known = sorted(set(keys))
-    forms = {form: key for key in known for form in (*_names(key)[1:], key.split("/", 2)[-1], key)}
+    ascending = sorted(set(keys))
+    forms = {form: key for key in ascending for form in (*_names(key)[1:], key.split("/", 2)[-1], key)}
     hint = did_you_mean(wanted, forms, most=NUM_NAMED, names=forms)
-    if not hint and (alike := [key for key in known if wanted in key]):
+    if not hint and (alike := [key for key in ascending if wanted in key]):
         hint = f"; cases like it: {', '.join(alike[:NUM_NAMED])}"
-    return f"{nothing} {wanted!r}{hint or f'; there are {len(known)} cases'}"
+    return f"{nothing} {wanted!r}{hint or f'; there are {len(ascending)} cases'}"
 
 
 def _forms(key: str, tail: str) -> Iterator[str]:

@@ -164,8 +164,8 @@ def _computed(shape: DecoderShape, dtype: str, prompts: ProbePrompts, weights: H
     number, num_texts = affordable_prompts(shape, prompts), len(prompts.texts)
     if not number:
         return _no_reference(shape, dtype, prompts.num_positions)
-    own = [range(text, number, num_texts) for text in range(min(num_texts, number))]
-    exact, near = ([_TextRun(prompts, indices, rounded) for indices in own] for rounded in (_exact, _rounding(dtype)))
+    texts = [range(text, number, num_texts) for text in range(min(num_texts, number))]
+    exact, near = ([_TextRun(prompts, indices, rounded) for indices in texts] for rounded in (_exact, _rounding(dtype)))
     decoder = _Decoder(shape, weights)
     logits = np.zeros((number, prompts.num_positions, NUM_FIXED))
     apart = np.zeros((number, prompts.num_positions))
@@ -176,9 +176,9 @@ def _computed(shape: DecoderShape, dtype: str, prompts: ProbePrompts, weights: H
     with _one_blas_thread():
         answers = decoder.answers([*exact, *near])
         if isinstance(weights, ProbeWeights) and shape.vocab_size * shape.hidden <= MAX_TABLE:
-            for indices, greedy in zip(own, decoder.greedy(exact), strict=True):
+            for indices, greedy in zip(texts, decoder.greedy(exact), strict=True):
                 tokens[indices], leads[indices] = greedy
-    for indices, right, other in zip(own, answers, answers[len(own) :], strict=False):
+    for indices, right, other in zip(texts, answers, answers[len(texts) :], strict=False):
         logits[indices], apart[indices] = right, distances(other, right)
     return AnswerReference(
         logits=logits,
@@ -289,8 +289,8 @@ class _Decoder:
             tokens = np.where(two[:, 1] > largest, start + best, tokens)
             second, largest = two.T
         ends = np.cumsum([run.asked.size for run in runs])[:-1]
-        for run, own, lead in zip(runs, np.split(tokens, ends), np.split(largest - second, ends), strict=True):
-            yield own.reshape(run.asked.shape), lead.reshape(run.asked.shape)
+        for run, run_tokens, lead in zip(runs, np.split(tokens, ends), np.split(largest - second, ends), strict=True):
+            yield run_tokens.reshape(run.asked.shape), lead.reshape(run.asked.shape)
 
     def _head(self, tokens: Any) -> Any:
         table = "embedding" if self._shape.tied_embeddings else "head"
@@ -320,9 +320,9 @@ class _Decoder:
             for start in range(0, len(wanted), QUERY_BLOCK):
                 block = slice(start, start + QUERY_BLOCK)
                 end = wanted[block].max() + 1
-                own = keys[head // group, :end], values[head // group, :end]
+                keys_and_values = keys[head // group, :end], values[head // group, :end]
                 may_look = _may_look(wanted[block], end, window)
-                mixed[block, head] = _attend(queries[head, block], *own, may_look, sinks[head], rounded)
+                mixed[block, head] = _attend(queries[head, block], *keys_and_values, may_look, sinks[head], rounded)
         return mixed.reshape(len(wanted), -1)
 
     def _heads(self, layer: Any, name: str, normed: Any, positions: Any, num_heads: int, rounded: Rounded) -> Any:

@@ -122,9 +122,9 @@ class _AnswerWalk:
         larger buckets than the smallest no prompt is repeated."""
         batches: list[Batch] = []
         for bucket, group in groupby(indices, lambda index: self._bucket(self._prompts.lengths[index] + 1)):
-            own, size = tuple(group), self._num_rows(bucket)
+            in_bucket, size = tuple(group), self._num_rows(bucket)
             filled = size if is_filled or bucket == self._engine.buckets[0] else 0
-            batches += [_filled(own[start : start + size], filled) for start in range(0, len(own), size)]
+            batches += [_filled(in_bucket[start : start + size], filled) for start in range(0, len(in_bucket), size)]
         return batches
 
     def _num_rows(self, bucket: int) -> int:
@@ -201,15 +201,15 @@ class _AnswerWalk:
     def _prefills(self, asked: Sequence[Prompt]) -> Logits:
         """The answer behind each of these prompts [prompts, NUM_FIXED], one batch each, in its last row."""
         engine, row = self._engine, self._engine.batch_size - 1
-        found = np.empty((len(asked), NUM_FIXED))
+        logits = np.empty((len(asked), NUM_FIXED))
         for index, prompt in enumerate(asked):
             bucket = self._bucket(len(prompt))
             engine.begin(bucket)
             engine.prefill_row(bucket, row, prompt)
-            found[index] = engine.fixed_logits()[row]
+            logits[index] = engine.fixed_logits()[row]
             engine.end(bucket)
-        check_finite(found)
-        return found
+        check_finite(logits)
+        return logits
 
     def _fill_with_junk(self) -> None:
         """The rows of every bucket's cache that are filled, to the end."""
@@ -224,8 +224,8 @@ class _AnswerWalk:
         return bucket_of(self._engine.buckets, tokens)
 
 
-def _filled(own: Batch, size: int) -> Batch:
-    return tuple(own[row % len(own)] for row in range(max(size, len(own))))
+def _filled(batch: Batch, size: int) -> Batch:
+    return tuple(batch[row % len(batch)] for row in range(max(size, len(batch))))
 
 
 def _farthest(answers: Logits, others: Logits) -> Logits:

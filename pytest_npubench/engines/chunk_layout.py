@@ -59,7 +59,7 @@ class ChunkLayout:
         """Raises ConfigError for an arm that is not one of ARMS."""
         dynamic = self.num_layers * self.num_dynamic_stages * self.num_chunks
         return {"whole": 1, "padding": 1, "per_chunk": self.num_chunks, "sharing": self.shared_per_chunk + dynamic}[
-            _known(arm)
+            _checked_arm(arm)
         ]
 
     @property
@@ -69,14 +69,14 @@ class ChunkLayout:
 
     def computed_tokens(self, arm: str) -> int:
         """Positions that are computed, padding included."""
-        if _known(arm) == "whole":
+        if _checked_arm(arm) == "whole":
             return self.prompt_tokens
         if arm == "padding":
             return self.padded_tokens or self.prompt_tokens
         return self.num_chunks * self.chunk_tokens
 
 
-def _known(arm: str) -> str:
+def _checked_arm(arm: str) -> str:
     if arm not in ARMS:
         raise ConfigError(f"no arm {arm!r}; arms: {', '.join(ARMS)}")
     return arm

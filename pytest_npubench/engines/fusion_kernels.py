@@ -86,10 +86,10 @@ def fusion_call(kernel: str, compiler: Compiler, sharding: Any) -> Callable[[], 
         flat = [one for row in extra for one in row]
 
         def together(left: Any, right: Any, *given: Any) -> Any:
-            found, rest = jnp.matmul(left, right), list(given)
+            result, rest = jnp.matmul(left, right), list(given)
             for step, row in zip(steps, extra, strict=True):
-                found = step(found, *(rest.pop(0) for _ in row))
-            return found
+                result = step(result, *(rest.pop(0) for _ in row))
+            return result
 
         runs = [compiled(kernel, together, left, right, *flat)]
     else:

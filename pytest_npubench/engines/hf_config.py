@@ -89,8 +89,8 @@ class ModelFamily:
 
     def holds(self, shape: DecoderShape) -> bool:
         """Whether a shape is one of this family, but for its figures."""
-        own = (self.qk_norm, self.qkv_bias, self.architecture, bool(self.experts))
-        return own == (shape.qk_norm, shape.qkv_bias, shape.architecture, not shape.is_dense)
+        traits = (self.qk_norm, self.qkv_bias, self.architecture, bool(self.experts))
+        return traits == (shape.qk_norm, shape.qkv_bias, shape.architecture, not shape.is_dense)
 
 
 FAMILIES = (
@@ -234,9 +234,9 @@ def shape_of(config: Config, name: str, path: Path) -> DecoderShape:
 def _check_figures(config: Config, wanted: Mapping[str, object], name: str, path: Path) -> None:
     """A key that is left out and has no default stands for what the shape has."""
     for key, value in wanted.items():
-        found = _figure(config, key)
-        if found not in (value, MISSING):
-            raise ConfigError(f"{path}: {_shown(key)} is {found!r}; {name} wants {value!r}")
+        figure = _figure(config, key)
+        if figure not in (value, MISSING):
+            raise ConfigError(f"{path}: {_shown(key)} is {figure!r}; {name} wants {value!r}")
 
 
 def check_config(config: Config, shape: DecoderShape, path: Path) -> None:
@@ -251,14 +251,14 @@ def check_config(config: Config, shape: DecoderShape, path: Path) -> None:
         raise ConfigError(
             f"{path}: architectures is {config.get('architectures', MISSING)!r}; {shape.name} wants {wanted}"
         )
-    found = shape_of(config, shape.name, path)
+    described = shape_of(config, shape.name, path)
     family, config = _completed(config, path)
     _check_rope_type(config, family, path)
     _check_figures(config, _valued(family), shape.name, path)
     keys = {**FIGURES, **REALS, "intermediate": family.width, "tied_embeddings": "tie_word_embeddings"}
     keys |= {"num_experts": family.experts, "experts_per_token": "num_experts_per_tok"} if family.experts else {}
     for name, key in {**keys, "rope_scaling": "rope_scaling", "sliding_window": "sliding_window"}.items():
-        read, wanted = getattr(found, name), getattr(shape, name)
+        read, wanted = getattr(described, name), getattr(shape, name)
         if read != wanted:
             raise ConfigError(f"{path}: {_shown(key)} is {read!r}; {shape.name} wants {wanted!r}")
 
@@ -269,8 +269,8 @@ def config_of(shape: DecoderShape, dtype: str) -> dict[str, Any]:
     written = [family for family in FAMILIES if family.model_type in WRITTEN]
     family = next((family for family in written if family.holds(shape)), None)
     if family is None:
-        known = ", ".join(family.class_name for family in written)
-        raise ConfigError(f"{shape.name}: no random directory of architecture {shape.architecture}; want {known}")
+        classes = ", ".join(family.class_name for family in written)
+        raise ConfigError(f"{shape.name}: no random directory of architecture {shape.architecture}; want {classes}")
     if dtype not in TORCH_DTYPE:
         raise ConfigError(f"dtype {dtype!r}; weights are written in {', '.join(TORCH_DTYPE)}")
     return {
@@ -325,15 +325,15 @@ def _family(config: Config, path: Path) -> ModelFamily:
     for family in FAMILIES:
         if config.get("model_type") == family.model_type or config.get("architectures") == [family.class_name]:
             return family
-    known = ", ".join(family.model_type for family in FAMILIES)
-    raise ConfigError(f"{path}: model_type is {config.get('model_type', MISSING)!r}; want one of {known}")
+    types = ", ".join(family.model_type for family in FAMILIES)
+    raise ConfigError(f"{path}: model_type is {config.get('model_type', MISSING)!r}; want one of {types}")
 
 
 def _completed(config: Config, path: Path) -> tuple[ModelFamily, Config]:
     """The family, and the file with what its class takes for what is left out."""
     family = _family(config, path)
-    places = [config, *(place for name in ROPE_OBJECTS if isinstance(place := config.get(name), Mapping))]
-    left_out = {key: value for key, value in family.missing.items() if not any(key in place for place in places)}
+    places = [config, *(table for name in ROPE_OBJECTS if isinstance(table := config.get(name), Mapping))]
+    left_out = {key: value for key, value in family.missing.items() if not any(key in table for table in places)}
     return family, {**left_out, **config}
 
 
@@ -371,9 +371,9 @@ def _valued(family: ModelFamily) -> dict[str, object]:
 def _check_rope_type(config: Config, family: ModelFamily, path: Path) -> None:
     """That positions are rotated in a way that a shape describes."""
     kind = _figure(config, "rope_type|type")
-    known = ("yarn",) if family.architecture == "gpt-oss" else ("default", "llama3")
-    if kind not in known:
-        raise _refusal(path, "rope_type", kind, " or ".join(map(repr, known)))
+    kinds = ("yarn",) if family.architecture == "gpt-oss" else ("default", "llama3")
+    if kind not in kinds:
+        raise _refusal(path, "rope_type", kind, " or ".join(map(repr, kinds)))
 
 
 def _rope_scaling(config: Config, family: ModelFamily, path: Path) -> RopeScaling | None:
@@ -387,9 +387,9 @@ def _rope_scaling(config: Config, family: ModelFamily, path: Path) -> RopeScalin
 def _figure(config: Config, names: str) -> Any:
     """A key's value, wherever in the file it stands: rope's figures moved into an object of their own, twice."""
     for name in names.split("|"):
-        for place in (config, *map(config.get, ROPE_OBJECTS)):
-            if isinstance(place, Mapping) and place.get(name) is not None:
-                return place[name]
+        for table in (config, *map(config.get, ROPE_OBJECTS)):
+            if isinstance(table, Mapping) and table.get(name) is not None:
+                return table[name]
     if names == "head_dim":
         hidden, heads = config.get("hidden_size"), config.get("num_attention_heads")
         return hidden // heads if isinstance(hidden, int) and isinstance(heads, int) and heads > 0 else MISSING
@@ -397,28 +397,28 @@ def _figure(config: Config, names: str) -> Any:
 
 
 def _whole(config: Config, key: str, path: Path) -> int:
-    found = _figure(config, key)
-    if not isinstance(found, int) or isinstance(found, bool) or not 1 <= found <= MOST:
-        raise _refusal(path, key, found, f"a whole number from 1 to {MOST}")
-    return found
+    figure = _figure(config, key)
+    if not isinstance(figure, int) or isinstance(figure, bool) or not 1 <= figure <= MOST:
+        raise _refusal(path, key, figure, f"a whole number from 1 to {MOST}")
+    return figure
 
 
 def _real(config: Config, key: str, path: Path) -> float:
-    found = _figure(config, key)
-    if not isinstance(found, int | float) or isinstance(found, bool) or not 0 < found < 1e12:
-        raise _refusal(path, key, found, "a number above 0")
-    return float(found)
+    figure = _figure(config, key)
+    if not isinstance(figure, int | float) or isinstance(figure, bool) or not 0 < figure < 1e12:
+        raise _refusal(path, key, figure, "a number above 0")
+    return float(figure)
 
 
 def _truth(config: Config, key: str, path: Path) -> bool:
-    found = _figure(config, key)
-    if not isinstance(found, bool):
-        raise _refusal(path, key, found, "true or false")
-    return found
+    figure = _figure(config, key)
+    if not isinstance(figure, bool):
+        raise _refusal(path, key, figure, "true or false")
+    return figure
 
 
-def _refusal(path: Path, key: str, found: object, wanted: str) -> ConfigError:
-    return ConfigError(f"{path}: {_shown(key)} is {found!r}; want {wanted}")
+def _refusal(path: Path, key: str, figure: object, wanted: str) -> ConfigError:
+    return ConfigError(f"{path}: {_shown(key)} is {figure!r}; want {wanted}")
 
 
 def _shown(key: str) -> str:

@@ -49,8 +49,8 @@ class Instruction:
     @property
     def cycles(self) -> int:
         """Its estimate; 0 where it has none."""
-        found = _CYCLES.search(self.text)
-        return int(found[1]) if found else 0
+        match = _CYCLES.search(self.text)
+        return int(match[1]) if match else 0
 
     @property
     def num_bytes(self) -> float:
@@ -126,12 +126,12 @@ class Module:
     @cached_property
     def _fusions(self) -> Mapping[str, tuple[Instruction, str]]:
         """By the computation that it calls, a fusion and where it stands."""
-        found = ((_CALLS.search(one.text), one, name) for name, body in self.computations.items() for one in body)
-        return {call[1]: (one, name) for call, one, name in found if call and one.opcode == "fusion"}
+        calls = ((_CALLS.search(op.text), op, name) for name, body in self.computations.items() for op in body)
+        return {call[1]: (op, name) for call, op, name in calls if call and op.opcode == "fusion"}
 
-    def _is_written(self, one: Instruction, name: str, num_elements: int, of_arguments: bool) -> bool:
+    def _is_written(self, instruction: Instruction, name: str, num_elements: int, of_arguments: bool) -> bool:
         """Whether every fusion around it has a result of so many elements, and it reads an argument of the entry."""
-        operand = _OPERAND.match(one.text)
+        operand = _OPERAND.match(instruction.text)
         read = _parameter(operand[1], self.computations[name]) if operand and of_arguments else None
         while name in self._fusions:
             fusion, name = self._fusions[name]
@@ -147,39 +147,39 @@ class Module:
             self._totals[name] = sum((self._of(one) for one in self.computations.get(name, ())), Total())
         return self._totals[name]
 
-    def _of(self, one: Instruction) -> Total:
-        own = Total(
-            cycles=one.cycles,
-            kernels=float(one.is_kernel),
-            collectives=float(one.collective is not None),
-            collective_bytes=one.num_bytes if one.collective else 0,
+    def _of(self, op: Instruction) -> Total:
+        total = Total(
+            cycles=op.cycles,
+            kernels=float(op.is_kernel),
+            collectives=float(op.collective is not None),
+            collective_bytes=op.num_bytes if op.collective else 0,
         )
-        if one.opcode == "while":
-            found = _TRIPS.search(one.text)
-            body = sum((self._total(name) for name in _CALLED.findall(one.text)), Total())
-            return own + (body.times(int(found[1])) if found else body + Total(unknown_loops=1))
-        if one.opcode == "conditional":
+        if op.opcode == "while":
+            trips = _TRIPS.search(op.text)
+            body = sum((self._total(name) for name in _CALLED.findall(op.text)), Total())
+            return total + (body.times(int(trips[1])) if trips else body + Total(unknown_loops=1))
+        if op.opcode == "conditional":
             names = [
-                name.strip().lstrip("%") for name in ",".join(_BRANCHES.findall(one.text)).split(",") if name.strip()
+                name.strip().lstrip("%") for name in ",".join(_BRANCHES.findall(op.text)).split(",") if name.strip()
             ]
-            branches = [self._total(name) for name in names or _CALLED.findall(one.text)]
-            return own + max(branches, key=lambda branch: branch.cycles, default=Total())
-        if one.opcode in ("call", "async-start"):
-            return own + sum((self._total(name) for name in _CALLED.findall(one.text)), Total())
-        if one.opcode == "fusion" and (fused := self._vector_product(one)):
+            branches = [self._total(name) for name in names or _CALLED.findall(op.text)]
+            return total + max(branches, key=lambda branch: branch.cycles, default=Total())
+        if op.opcode in ("call", "async-start"):
+            return total + sum((self._total(name) for name in _CALLED.findall(op.text)), Total())
+        if op.opcode == "fusion" and (fused := self._vector_product(op)):
             read = sum(each.num_bytes for each in fused if each.opcode == "parameter")
-            return own + Total(vector_cycles=one.cycles, vector_bytes=read + one.num_bytes)
-        return own
+            return total + Total(vector_cycles=op.cycles, vector_bytes=read + op.num_bytes)
+        return total
 
-    def _vector_product(self, one: Instruction) -> Sequence[Instruction]:
+    def _vector_product(self, instruction: Instruction) -> Sequence[Instruction]:
         """What is fused into it, where that is a product by multiplications and sums; else nothing."""
-        called = _FUSED.search(one.text) if _PRODUCT.search(one.text) else None
+        called = _FUSED.search(instruction.text) if _PRODUCT.search(instruction.text) else None
         fused = self.computations.get(called[1], ()) if called else ()
         return fused if {"multiply", "reduce"} <= {each.opcode for each in fused} else ()
 
 
-def _reads_argument(one: Instruction, among: Sequence[Instruction]) -> bool:
-    operand = _OPERAND.match(one.text)
+def _reads_argument(instruction: Instruction, among: Sequence[Instruction]) -> bool:
+    operand = _OPERAND.match(instruction.text)
     return operand is not None and _parameter(operand[1], among) is not None
 
 
@@ -200,8 +200,8 @@ def parse(text: str) -> Module:
         if head := _HEAD.match(line):
             current = computations.setdefault(head[2], [])
             entry = head[2] if head[1] else entry
-        elif current is not None and (found := _instruction(line)) is not None:
-            current.append(found)
+        elif current is not None and (instruction := _instruction(line)) is not None:
+            current.append(instruction)
     if entry is None:
         raise ValueError("a module without an entry computation")
     return Module(computations=computations, entry=entry)

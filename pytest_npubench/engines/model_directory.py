@@ -59,10 +59,10 @@ def write_model_directory(
 def _holds(folder: Path, origin: dict[str, Any]) -> bool:
     """Whether the directory is of that origin, with all its weights."""
     try:
-        found, config = (read_config(folder / name) for name in (ORIGIN_FILE, CONFIG_FILE))
+        written, config = (read_config(folder / name) for name in (ORIGIN_FILE, CONFIG_FILE))
     except ConfigError:
         return False
-    return found == origin and config == origin["config"] and is_whole(folder / WEIGHTS_FILE)
+    return written == origin and config == origin["config"] and is_whole(folder / WEIGHTS_FILE)
 
 
 def _remove(folder: Path) -> None:

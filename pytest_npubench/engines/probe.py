@@ -192,17 +192,17 @@ def fixed_tokens(vocab_size: int) -> tuple[int, ...]:
     return tuple(index * vocab_size // NUM_FIXED for index in range(NUM_FIXED))
 
 
-def probe_weights(shape: DecoderShape, dtype: str, place: Place = lambda path, values: values) -> Any:
+def probe_weights(shape: DecoderShape, dtype: str, put: Place = lambda path, values: values) -> Any:
     """The tree of all weights, one tensor at a time: {"embedding", "final_norm", "layers": [{...}], "head"}.
 
-    `place` takes each tensor's path and its values, float32 that `dtype` (fp32, bf16, fp16) holds exactly, and returns
+    `put` takes each tensor's path and its values, float32 that `dtype` (fp32, bf16, fp16) holds exactly, and returns
     what the tree shall hold. Matrices are [in, out], experts' [experts, in, out], embedding and head [vocab, hidden].
     """
     tables = ("embedding",) if shape.tied_embeddings else ("embedding", "head")
-    tree: dict[str, Any] = {name: place((name,), probe_table(shape, name, dtype)) for name in tables}
-    tree["final_norm"] = place(("final_norm",), probe_final_norm(shape, dtype))
+    tree: dict[str, Any] = {name: put((name,), probe_table(shape, name, dtype)) for name in tables}
+    tree["final_norm"] = put(("final_norm",), probe_final_norm(shape, dtype))
     tree["layers"] = [
-        {name: place(("layers", index, name), values()) for name, values in _layer(shape, index, dtype).items()}
+        {name: put(("layers", index, name), values()) for name, values in _layer(shape, index, dtype).items()}
         for index in range(shape.num_layers)
     ]
     return tree
@@ -218,8 +218,8 @@ def probe_rows(shape: DecoderShape, table: str, rows: npt.ArrayLike, dtype: str)
     columns = np.arange(shape.hidden, dtype=np.int64)
     places = np.asarray(rows, np.int64)[:, None] * shape.hidden + columns
     size = min(BLOCK, shape.vocab_size * shape.hidden)
-    found: Floats = _entries(table, size, 1 / math.sqrt(shape.hidden), dtype)[places % size]
-    return found
+    entries: Floats = _entries(table, size, 1 / math.sqrt(shape.hidden), dtype)[places % size]
+    return entries
 
 
 def probe_table(shape: DecoderShape, table: str, dtype: str) -> Floats:

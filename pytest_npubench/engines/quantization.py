@@ -106,6 +106,6 @@ def finite_tensor(name: str, values: Floats) -> Floats:
         raise MeasurementError(f"{name} of shape {values.shape} is empty")
     bad = np.argwhere(~np.isfinite(values))
     if len(bad):
-        place = tuple(int(index) for index in bad[0])
-        raise MeasurementError(f"{name}{list(place)} is {values[place]}; {len(bad)} of {values.size} are not finite")
+        first = tuple(int(index) for index in bad[0])
+        raise MeasurementError(f"{name}{list(first)} is {values[first]}; {len(bad)} of {values.size} are not finite")
     return values

@@ -39,7 +39,7 @@ def write_safetensors(
 
 def num_bytes(shapes: Mapping[str, tuple[int, ...]], dtype: str) -> int:
     """Bytes of all tensors together. Raises ConfigError for a dtype the format is not written in."""
-    return sum(map(math.prod, shapes.values())) * _known(dtype)[1]
+    return sum(map(math.prod, shapes.values())) * _format_of(dtype)[1]
 
 
 def encoded(values: Floats, dtype: str) -> bytes:
@@ -55,7 +55,7 @@ def encoded(values: Floats, dtype: str) -> bytes:
 
 
 def _header(shapes: Mapping[str, tuple[int, ...]], dtype: str) -> bytes:
-    name_of_dtype, bytes_each = _known(dtype)
+    name_of_dtype, bytes_each = _format_of(dtype)
     entries: dict[str, object] = {"__metadata__": {"format": "pt"}}
     start = 0
     for name, shape in shapes.items():
@@ -66,7 +66,7 @@ def _header(shapes: Mapping[str, tuple[int, ...]], dtype: str) -> bytes:
     return text + b" " * (-len(text) % ALIGNMENT)
 
 
-def _known(dtype: str) -> tuple[str, int]:
+def _format_of(dtype: str) -> tuple[str, int]:
     if dtype not in DTYPES:
         raise ConfigError(f"dtype {dtype!r}; weights are written in {', '.join(DTYPES)}")
     return DTYPES[dtype]

@@ -335,7 +335,7 @@ def dense_shape(name: str) -> DecoderShape:
     return _find(name, shapes)
 
 
-def _find(name: str, known: list[str]) -> DecoderShape:
-    if name in known:
+def _find(name: str, names: list[str]) -> DecoderShape:
+    if name in names:
         return SHAPES[name]
-    raise RegistryError(f"unknown decoder shape {name!r}; known: {', '.join(known)}{did_you_mean(name, known)}")
+    raise RegistryError(f"unknown decoder shape {name!r}; known: {', '.join(names)}{did_you_mean(name, names)}")

@@ -55,8 +55,8 @@ class SlotExecutor:
         rows = whole_prompts_of(plan, self.num_layers)
         for request in plan.decode:
             self._kv_tokens[request] += 1
-        held = [self._kv_tokens[request] for request in plan.decode]
-        bucket = self._enter(bucket_of(self._engine.buckets, max([*held, *(row.num_tokens for row in rows)])))
+        lengths = [self._kv_tokens[request] for request in plan.decode]
+        bucket = self._enter(bucket_of(self._engine.buckets, max([*lengths, *(row.num_tokens for row in rows)])))
         tokens: dict[int, int] = {}
         if plan.decode:
             step = self._engine.decode_step(bucket)

@@ -64,7 +64,7 @@ def _accept(journal: Journal, run: Sequence[Session], directory: Path) -> Accept
         return _outcome(ids, "no case was judged", settled=True)
     try:
         accepted = accept_run(journal, run, directory)
-        held = _held(directory, ids)
+        times_accepted = _times_accepted(directory, ids)
     except RunNotAcceptedError as error:
         why = " ".join(str(error).split())
         for text in error.waiting:  # the summary has them one by one
@@ -75,9 +75,9 @@ def _accept(journal: Journal, run: Sequence[Session], directory: Path) -> Accept
         is_rejected = "was rejected on" in str(error)  # by a person, for good
         said = f"not accepted{'' if is_rejected else ', to be tried again'}: {error}"
         return _outcome(ids, said, settled=is_rejected, lost=() if is_rejected else (str(error),))
-    named = [(one.case, str(one)) for one in accepted.left_out]  # left out by acceptance, with reasons
-    lost = tuple(sorted((expected - held - Counter(case for case, _ in named)).elements()))
-    num_accepted = sum((expected & held).values())
+    named = [(left_out.case, str(left_out)) for left_out in accepted.left_out]  # left out by acceptance, with reasons
+    lost = tuple(sorted((expected - times_accepted - Counter(case for case, _ in named)).elements()))
+    num_accepted = sum((expected & times_accepted).values())
     waiting = waiting_texts(accepted.left_out)
     return AcceptedNight(
         sessions=ids,
@@ -118,8 +118,8 @@ def _is_gated(metrics: Mapping[str, Mapping[str, object]]) -> bool:
     return any(metric.get("gate") != "none" for metric in metrics.values())
 
 
-def _held(directory: Path, ids: Collection[str]) -> Counter[str]:
-    """How often the baselines hold each case of these sessions, which are named SESSION or SESSION@DEVICE there."""
+def _times_accepted(directory: Path, ids: Collection[str]) -> Counter[str]:
+    """How often the baselines hold each case of these sessions; they name a session SESSION or SESSION@DEVICE."""
     return Counter(
         name
         for file in Baselines.load(directory, missing_ok=True).files

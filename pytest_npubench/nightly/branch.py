@@ -43,15 +43,15 @@ class Branch:
     environment: Mapping[str, str]
 
     def tip(self) -> str | None:
-        """Its newest commit, fetched; None where the remote has no such branch. Raises NightlyError."""
+        """The branch's newest commit, fetched; None where the remote lacks the branch. Raises NightlyError."""
         done = self._run("ls-remote", "--exit-code", self.remote, f"refs/heads/{self.name}")
         if done.returncode == MISSING:
             return None
         if done.returncode:
             raise NightlyError(f"branch {self.name} of {self._address()}: {self._said(done)}")
-        own = f"{OWN_REF}/{self.name}"
-        self._git("fetch", "--quiet", "--no-tags", self.remote, f"+refs/heads/{self.name}:{own}")
-        return self._git("rev-parse", own)
+        fetched_ref = f"{OWN_REF}/{self.name}"
+        self._git("fetch", "--quiet", "--no-tags", self.remote, f"+refs/heads/{self.name}:{fetched_ref}")
+        return self._git("rev-parse", fetched_ref)
 
     def extract(self, commit: str, directory: Path) -> None:
         """Put the baselines of a commit into `directory`/baselines. Raises NightlyError."""
@@ -69,8 +69,8 @@ class Branch:
         with _index() as index:
             if parent is not None:
                 self._git("read-tree", parent, **index)
-            place = {**index, "GIT_WORK_TREE": str(directory)}
-            self._git("add", "--all", "--force", "--", FOLDER, *LEFT_OUT, **place)
+            work_tree = {**index, "GIT_WORK_TREE": str(directory)}
+            self._git("add", "--all", "--force", "--", FOLDER, *LEFT_OUT, **work_tree)
             tree = self._git("write-tree", **index)
         if parent is not None and tree == self._git("rev-parse", f"{parent}^{{tree}}"):
             return None
@@ -118,10 +118,10 @@ class Branch:
         return said
 
     def _about_access(self) -> str:
-        found = next((name for name in TOKENS if self.environment.get(name)), None)
-        if found is None:
+        variable = next((name for name in TOKENS if self.environment.get(name)), None)
+        if variable is None:
             return f"no access: set one of {', '.join(TOKENS)}, or give the checkout its credentials"
-        return f"{found} gives no access to this: it needs to write contents"
+        return f"{variable} gives no access to this: it needs to write contents"
 
     def _access(self) -> dict[str, str]:
         asked = ["git", "-C", str(self.work), "remote", "get-url", "--push", self.remote]
@@ -162,17 +162,17 @@ def remote_address(work: Path, remote: str) -> str | None:
 
 
 def _unattended(environment: Mapping[str, str]) -> dict[str, str]:
-    """git asks nobody anything, speaks English, and signs with a name of its own unless it was given one."""
-    own = {name: value for name, value in environment.items() if name not in TOKENS}
+    """Lets git ask nobody anything, speak English, and sign with our name unless it has another."""
+    settings = {name: value for name, value in environment.items() if name not in TOKENS}
     for role in ("AUTHOR", "COMMITTER"):
-        own.setdefault(f"GIT_{role}_NAME", AUTHOR)
-        own.setdefault(f"GIT_{role}_EMAIL", EMAIL)
-    own.setdefault("GIT_SSH_COMMAND", "ssh -oBatchMode=yes")
-    return {**own, "GIT_TERMINAL_PROMPT": "0", "GIT_ASKPASS": "", "SSH_ASKPASS": "", "LC_ALL": "C"}
+        settings.setdefault(f"GIT_{role}_NAME", AUTHOR)
+        settings.setdefault(f"GIT_{role}_EMAIL", EMAIL)
+    settings.setdefault("GIT_SSH_COMMAND", "ssh -oBatchMode=yes")
+    return {**settings, "GIT_TERMINAL_PROMPT": "0", "GIT_ASKPASS": "", "SSH_ASKPASS": "", "LC_ALL": "C"}
 
 
 @contextmanager
 def _index() -> Iterator[dict[str, str]]:
-    """An index of its own, so that the work tree's stays as it is."""
+    """A separate index, so that the work tree's stays as it is."""
     with tempfile.TemporaryDirectory(prefix="npubench-index-") as folder:
         yield {"GIT_INDEX_FILE": os.path.join(folder, "index")}  # noqa: PTH118 (an environment's value is text)

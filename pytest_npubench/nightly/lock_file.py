@@ -58,26 +58,26 @@ def read_pins(path: Path) -> dict[str, str]:
         line = raw.strip()
         if not line or line.startswith(("#", "-")):
             continue
-        found = PIN.fullmatch(line)
-        if found is None:
+        pin = PIN.fullmatch(line)
+        if pin is None:
             raise NightlyError(
                 f"lock file {path} line {number}: {line!r}: want NAME==VERSION, a pip option or a comment"
             )
-        if found[3] is None or _applies(found[3], path, number):
-            pins[canonicalize_name(found[1])] = found[2]
+        if pin[3] is None or _applies(pin[3], path, number):
+            pins[canonicalize_name(pin[1])] = pin[2]
     if not pins:
         raise NightlyError(f"lock file {path}: pins nothing; write it by `npubench nightly lock --write {path}`")
     return pins
 
 
 def differences(pins: Mapping[str, str], installed: Mapping[str, str | None]) -> tuple[str, ...]:
-    """What is installed otherwise than locked, the locked version first; what the key may rest on stands first."""
-    found = {
+    """Texts "NAME LOCKED -> INSTALLED" of changed versions; libraries of the baselines' key come first."""
+    lines = {
         name: f"{name} {version} -> {installed.get(name) or 'not installed'}"
         for name, version in pins.items()
         if not _same(version, installed.get(name))
     }
-    return tuple(sorted(found.values(), key=lambda text: (text.split()[0] not in LIBRARIES, text)))
+    return tuple(sorted(lines.values(), key=lambda text: (text.split()[0] not in LIBRARIES, text)))
 
 
 def check_lock(night: Night, path: Path | None) -> Step:
@@ -88,16 +88,16 @@ def check_lock(night: Night, path: Path | None) -> Step:
         line = "the environment is not locked: a new version of anything may change the key over night"
         return night.record(Step(name="lock", outcome="warning", lines=(line,)))
     pins = read_pins(path)
-    found = differences(pins, {name: _installed(name) for name in pins})
-    if not found:
+    changed = differences(pins, {name: _installed(name) for name in pins})
+    if not changed:
         line = f"{len(pins)} distributions are those of {path.name}"
         return night.record(Step(name="lock", outcome="done", lines=(line,)))
-    more = f" and {len(found) - NUM_NAMED} more" if len(found) > NUM_NAMED else ""
+    more = f" and {len(changed) - NUM_NAMED} more" if len(changed) > NUM_NAMED else ""
     line = (
-        f"nothing is measured: the environment is not that of {path}: {', '.join(found[:NUM_NAMED])}{more}; "
+        f"nothing is measured: the environment is not that of {path}: {', '.join(changed[:NUM_NAMED])}{more}; "
         f"install it by pip install --requirement {path}, or review a new lock file"
     )
-    return night.record(Step(name="lock", outcome="failed", lines=(line,), facts={"differences": list(found)}))
+    return night.record(Step(name="lock", outcome="failed", lines=(line,), facts={"differences": list(changed)}))
 
 
 def _closure(extras: Sequence[str]) -> dict[str, str]:
@@ -114,23 +114,23 @@ def _closure(extras: Sequence[str]) -> dict[str, str]:
             raise NightlyError(f"{name} is required and not installed: pip install '{OWN}[{','.join(extras)}]'")
         if name != OWN:
             pins[name] = version.partition("+")[0]
-        known = {canonicalize_name(one) for one in metadata.metadata(name).get_all("Provides-Extra") or ()}
-        if name == OWN and extra and canonicalize_name(extra) not in known:
-            raise NightlyError(f"{OWN} has no extra {extra!r}; it has {', '.join(sorted(known))}")
+        offered = set(map(canonicalize_name, metadata.metadata(name).get_all("Provides-Extra") or ()))
+        if name == OWN and extra and canonicalize_name(extra) not in offered:
+            raise NightlyError(f"{OWN} has no extra {extra!r}; it has {', '.join(sorted(offered))}")
         waiting += _required(metadata.requires(name) or (), extra)
     return pins
 
 
 def _required(lines: Iterable[str], extra: str) -> list[tuple[str, str]]:
-    found: list[tuple[str, str]] = []
+    requirements: list[tuple[str, str]] = []
     for line in lines:
         requirement = Requirement(line)
         if requirement.marker is None and extra:
             continue  # came with the distribution itself
         if requirement.marker is None or requirement.marker.evaluate({"extra": extra}):
             name = canonicalize_name(requirement.name)
-            found += [(name, one) for one in ("", *requirement.extras)]
-    return found
+            requirements += [(name, extra_name) for extra_name in ("", *requirement.extras)]
+    return requirements
 
 
 def _installed(name: str) -> str | None:
@@ -144,15 +144,15 @@ def _same(locked: str, installed: str | None) -> bool:
     if installed is None:
         return False
     try:
-        wanted, found = Version(locked), Version(installed)
+        wanted, present = Version(locked), Version(installed)
     except InvalidVersion:
         return locked == installed
-    return wanted == found if wanted.local else wanted.public == found.public
+    return wanted == present if wanted.local else wanted.public == present.public
 
 
 def _applies(marker: str, path: Path, number: int) -> bool:
     try:
-        found = Requirement(f"name; {marker.strip()}").marker
+        condition = Requirement(f"name; {marker.strip()}").marker
     except InvalidRequirement as error:
         raise NightlyError(f"lock file {path} line {number}: {error}") from None
-    return found is None or found.evaluate()
+    return condition is None or condition.evaluate()

@@ -14,12 +14,12 @@ from pytest_npubench.plain_text import plain
 
 
 def cell(text: object) -> str:
-    """In a cell of a table."""
+    """A text as the content of a table's cell."""
     return re.sub(r"[\\`*_~\[\]<>&|#!]", r"\\\g<0>", _one_line(text))
 
 
 def code_cell(text: object) -> str:
-    """In a cell of a table, as code."""
+    """A text as code in a table's cell."""
     line = _one_line(text)
     marks = "`" * (_longest_run(line) + 1)
     space = " " if "`" in line else ""
@@ -27,7 +27,7 @@ def code_cell(text: object) -> str:
 
 
 def code_block(lines: Iterable[object]) -> str:
-    """Lines that nobody is mentioned in, each as it stands."""
+    """The lines as they are, in a block in which no @name notifies a person."""
     shown = list(map(_one_line, lines))
     marks = "`" * max(3, *(_longest_run(line) + 1 for line in shown))
     return "\n".join([f"{marks}text", *shown, marks])

@@ -40,23 +40,23 @@ MEANING = {
 }
 
 
-def measure(night: Night, arguments: Sequence[str], environment: Mapping[str, str], *, held: int) -> Step:
+def measure(night: Night, arguments: Sequence[str], environment: Mapping[str, str], *, lock: int) -> Step:
     """Run pytest with these arguments. Raises OSError, and NightlyError where no night was begun.
 
-    pytest inherits `held`, the state folder's lock, and is interrupted where the nightly is killed: no other begins
+    pytest inherits `lock`, the state folder's lock, and is interrupted where the nightly is killed: no other begins
     while it still writes the journal.
     """
     night.steps()
     run = new_id()
-    own = [
+    options = [
         f"--npubench-journal={night.state.journal}",
         f"--npubench-baselines={night.baselines}",
         f"--npubench-report={night.out / 'report.html'}",
         f"--junit-xml={night.out / 'junit.xml'}",
     ]
-    command = [sys.executable, "-m", "pytest", *own, *arguments]
+    command = [sys.executable, "-m", "pytest", *options, *arguments]
     public = {name: value for name, value in environment.items() if name not in KEPT_BACK}
-    status, last = _run(night, command, {**public, RUN: run}, held)
+    status, last = _run(night, command, {**public, RUN: run}, lock)
     new, damage = _sessions(night, run)
     ids = [session.id for session in new]
     if ids:
@@ -84,8 +84,8 @@ def counted_cases(sessions: Sequence[Session]) -> list[Record]:
     """The case records of a run's sessions, of a case that was tried several times the worst."""
     counted: dict[tuple[object, ...], Record] = {}
     for record in case_records(sessions):
-        place = (record["case"], record["digest"], record["fingerprint"], record.get("device"))
-        counted[place] = worse(counted.get(place), record)
+        key = (record["case"], record["digest"], record["fingerprint"], record.get("device"))
+        counted[key] = worse(counted.get(key), record)
     return list(counted.values())
 
 
@@ -100,8 +100,8 @@ def _sessions(night: Night, run: str) -> tuple[Sequence[Session], str]:
     return [session for session in journal.sessions if session.run == run], journal.left_out if journal.damage else ""
 
 
-def _run(night: Night, command: Sequence[str], environment: Mapping[str, str], held: int) -> tuple[int, str]:
-    """Its exit status, and the last line that says what is wrong. What it prints is shown and kept."""
+def _run(night: Night, command: Sequence[str], environment: Mapping[str, str], lock: int) -> tuple[int, str]:
+    """Runs a command, shows and keeps its output. Returns its exit status and the last line with an error."""
     last = ""
     with (night.out / "pytest.log").open("w", encoding="utf-8") as log:
         guarded = Guarded(
@@ -109,7 +109,7 @@ def _run(night: Night, command: Sequence[str], environment: Mapping[str, str], h
             grace_s=INTERRUPT_WAIT_S,
             env=environment,
             folder=night.work,
-            pass_fds=(held,),
+            pass_fds=(lock,),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
         )
@@ -129,8 +129,8 @@ def _run(night: Night, command: Sequence[str], environment: Mapping[str, str], h
 
 
 def _reason(line: str) -> str:
-    """What a line of pytest's says is wrong with the run, such as "ERROR: ...", or "!!! _pytest.outcomes.Exit: ... !!!"
-    where it ended early; empty where it says nothing of the kind."""
+    """The error that a line of pytest's output names, such as "ERROR: ...", or "!!! _pytest.outcomes.Exit: ... !!!" for
+    an early end; empty without one."""
     if line.startswith("!!!"):
         return line.strip("! \n").removeprefix("_pytest.outcomes.Exit: ")
     return line.strip().removeprefix("ERROR: ").removeprefix("error: ") if line.lower().startswith("error") else ""

@@ -57,12 +57,12 @@ def promote(night: Night, promotion: Promotion, environment: Mapping[str, str]) 
     except (NightlyError, JournalError) as error:
         lines = (f"not promoted, to be tried again next night: {error}",)
         return night.record(Step(name="promote", outcome="failed", lines=lines))
-    known = {session.id for session in journal.sessions} | {session.id for session in journal.damaged}
-    settled = {name: end for name, end in state.settled.items() if name in known}
+    in_journal = {session.id for session in journal.sessions} | {session.id for session in journal.damaged}
+    settled = {name: end for name, end in state.settled.items() if name in in_journal}
     waits_for_review = promotion.mode == "pull-request"
-    for one in done:
-        if one.is_settled and not (waits_for_review and one.is_new):
-            settled |= dict.fromkeys(one.sessions, one.said)
+    for night_done in done:
+        if night_done.is_settled and not (waits_for_review and night_done.is_new):
+            settled |= dict.fromkeys(night_done.sessions, night_done.said)
     night.state.write(replace(state, settled=settled))
     return night.record(_step(night, promotion, done, where, environment, state.owner))
 
@@ -75,7 +75,7 @@ def _accept_locally(night: Night, journal: Journal, settled: Mapping[str, str]) 
 def _promote(
     night: Night, promotion: Promotion, branch: Branch, journal: Journal, settled: Mapping[str, str], owner: str
 ) -> tuple[list[AcceptedNight], str]:
-    """What was accepted, and where it is. Raises NightlyError where the remote does not take it."""
+    """Returns what was accepted, and where it is. Raises NightlyError where the remote refuses it."""
     onto = topic(night, owner) if promotion.mode == "pull-request" else branch.name
     refused: list[str | None] = []
     for attempt in range(ATTEMPTS):

@@ -35,10 +35,10 @@ class Annotation:
     file: str | None = None
 
     def command(self) -> str:
-        """As GitHub reads it: ::error file=suites/buckets/test_profile.py,title=...::the reason."""
+        """The annotation in GitHub's form: ::error file=suites/buckets/test_profile.py,title=...::the reason."""
         properties = {"file": self.file, "title": self.title}
-        told = ",".join(f"{name}={_property(value)}" for name, value in properties.items() if value)
-        return f"::{self.level} {told}::{_data(self.text)}"
+        properties_text = ",".join(f"{name}={_property(value)}" for name, value in properties.items() if value)
+        return f"::{self.level} {properties_text}::{_data(self.text)}"
 
     def __str__(self) -> str:
         return plain(f"{self.level}: {self.title}: {self.text}")
@@ -78,14 +78,14 @@ def _records(night: Night) -> tuple[list[Record], str]:
 
 
 def _of_steps(steps: Mapping[str, Step], missing: Sequence[str]) -> list[Annotation]:
-    found = [
+    annotations = [
         Annotation(
             level="error" if step.outcome == "failed" else "warning", title=f"nightly {name}", text=step.lines[0]
         )
         for name, step in steps.items()
         if step.outcome != "done"
     ]
-    return found + [
+    return annotations + [
         Annotation(level="error", title=f"nightly {name}", text="did not run, or was killed") for name in missing
     ]
 
@@ -97,16 +97,16 @@ def _of_case(record: Record) -> Annotation:
 
 
 def _limited(annotations: Sequence[Annotation]) -> list[Annotation]:
-    """At most ten of a level; the last of them says how many more there are, and where."""
-    found: list[Annotation] = []
+    """At most ten annotations of a level; the last of them says how many more there are, and where."""
+    annotated: list[Annotation] = []
     for level in ("error", "warning"):
-        own = [one for one in annotations if one.level == level]
-        if len(own) > NUM_ANNOTATED:
-            rest = len(own) - NUM_ANNOTATED + 1
+        of_level = [annotation for annotation in annotations if annotation.level == level]
+        if len(of_level) > NUM_ANNOTATED:
+            rest = len(of_level) - NUM_ANNOTATED + 1
             more = Annotation(level=level, title="nightly", text=f"{rest} more, see the summary")
-            own = [*own[: NUM_ANNOTATED - 1], more]
-        found += own
-    return found
+            of_level = [*of_level[: NUM_ANNOTATED - 1], more]
+        annotated += of_level
+    return annotated
 
 
 def _summary(
@@ -131,11 +131,11 @@ def _summary(
 
 def _outputs(night: Night, steps: Mapping[str, Step], is_green: bool) -> str:
     facts = steps["promote"].facts if "promote" in steps else {}
-    found = {"green": str(is_green).lower(), "out": str(night.out)}
-    found |= {
+    outputs = {"green": str(is_green).lower(), "out": str(night.out)}
+    outputs |= {
         name: str(facts[name]) for name in ("where", "num_accepted", "pull_request") if facts.get(name) is not None
     }
-    return "".join(f"{name}={plain(' '.join(value.split()))}\n" for name, value in found.items())
+    return "".join(f"{name}={plain(' '.join(value.split()))}\n" for name, value in outputs.items())
 
 
 def _append(path: str | None, text: str) -> None:

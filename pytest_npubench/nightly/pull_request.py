@@ -23,14 +23,14 @@ TOKENS = ("GITHUB_TOKEN", "GH_TOKEN")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PullRequest:
-    """Its address, None where there is none, and in words what was done."""
+    """A pull request's address, None where there is none, and in words what was done."""
 
     url: str | None
     said: str
 
 
 def open_pull_request(*, head: str, base: str, title: str, body: str, environment: Mapping[str, str]) -> PullRequest:
-    """Open one unless it is open already. Never raises: a branch without a pull request is told."""
+    """Opens a pull request unless it is open already. Never raises: a failure is a text in the result."""
     repository = environment.get("GITHUB_REPOSITORY")
     token = next((environment[name] for name in TOKENS if environment.get(name)), None)
     if not repository or token is None:
@@ -40,9 +40,9 @@ def open_pull_request(*, head: str, base: str, title: str, body: str, environmen
     wanted = {"title": title, "head": head, "base": base, "body": body}
     owner = repository.partition("/")[0]
     try:
-        found = _call(f"{api}/repos/{repository}/pulls?state=open&head={owner}:{head}&base={base}", token, None)
-        if isinstance(found, list) and found:
-            return PullRequest(url=str(found[0]["html_url"]), said=f"pull request {found[0]['html_url']}")
+        pulls = _call(f"{api}/repos/{repository}/pulls?state=open&head={owner}:{head}&base={base}", token, None)
+        if isinstance(pulls, list) and pulls:
+            return PullRequest(url=str(pulls[0]["html_url"]), said=f"pull request {pulls[0]['html_url']}")
         made = _call(f"{api}/repos/{repository}/pulls", token, wanted)
         return PullRequest(url=str(made["html_url"]), said=f"pull request {made['html_url']}")
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -56,8 +56,8 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 
 def _status(error: urllib.error.HTTPError) -> str:
-    place = error.headers.get("Location") if 300 <= error.code < 400 else None
-    return f"HTTP {error.code}" + (f", which redirects to {redirected_to(place)}" if place else "")
+    location = error.headers.get("Location") if 300 <= error.code < 400 else None
+    return f"HTTP {error.code}" + (f", which redirects to {redirected_to(location)}" if location else "")
 
 
 def _by_hand(head: str, base: str, environment: Mapping[str, str]) -> str:

@@ -71,7 +71,7 @@ def _restore_baselines(night: Night, branch: Branch | None, failures: list[str])
 
 
 def seed_baselines(work: Path, target: Path) -> None:
-    """What a branch begins with: the work tree's accepted baselines. Raises OSError."""
+    """Fills a new branch's baselines with the accepted baselines of the work tree. Raises OSError."""
     _copy(work / FOLDER, target)
 
 
@@ -84,8 +84,8 @@ def _copy(source: Path, target: Path) -> None:
 def _only_in_work_tree(night: Night) -> list[str]:
     """Baselines that were accepted into the checked-out branch and are not on the nightly's: easily overlooked."""
     folder = night.work / FOLDER
-    found = [path.relative_to(folder) for path in folder.glob("*/*.json") if path.parent.name != PUBLISHED]
-    missing = sorted(str(path) for path in found if not (night.baselines / path).exists())
+    in_work_tree = [path.relative_to(folder) for path in folder.glob("*/*.json") if path.parent.name != PUBLISHED]
+    missing = sorted(str(path) for path in in_work_tree if not (night.baselines / path).exists())
     return [f"not judged against, since only the work tree has it: {FOLDER}/{path}" for path in missing]
 
 
@@ -99,7 +99,7 @@ def _restore_journal(state: StateFolder, failures: list[str]) -> list[str]:
         state.journal.replace(aside)
         failures.append(f"a new journal begins: {error}; it is kept as {aside}")
         return []
-    known = state.read()
+    saved = state.read()
     ids = [session.id for session in journal.sessions]
     if journal.damage:
         aside = _aside(state, "damaged")
@@ -107,11 +107,11 @@ def _restore_journal(state: StateFolder, failures: list[str]) -> list[str]:
         write_sessions(state.journal, ids, state.journal)
         failures.append(f"{journal.left_out}; the journal as it was is kept as {aside}")
     notes = [f"the journal holds {counted(len(ids), 'session')}"]
-    waiting = [session for session in ids if session not in known.settled]
+    waiting = [session for session in ids if session not in saved.settled]
     if waiting:
         notes.append(f"not settled by an earlier night: {', '.join(waiting)}")
     old = [session for session in ids[:-NUM_KEPT_SESSIONS] if session not in waiting]
-    if old and known.is_uploaded:
+    if old and saved.is_uploaded:
         write_sessions(state.journal, old, state.shelf / f"{old[-1]}.jsonl")
         write_sessions(state.journal, [session for session in ids if session not in old], state.journal)
         notes.append(f"{counted(len(old), 'session')} went to {state.shelf}")

@@ -14,7 +14,7 @@ from pytest_npubench.store.line_file import read_whole, replace_text
 
 
 def write_sessions(journal: Path, sessions: Collection[str], target: Path) -> None:
-    """Write the journal's lines of these sessions, in their order, and nothing of one that is damaged. Raises OSError,
+    """Writes the journal's lines of these sessions, in their order, without damaged sessions. Raises OSError,
     JournalError."""
     kept = [line for session in read_journal(journal).sessions if session.id in sessions for line in session.lines]
     lines = read_whole(journal, MAX_BYTES).decode("ascii", errors="replace").split("\n")

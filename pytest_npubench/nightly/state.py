@@ -67,7 +67,7 @@ class StateFolder:
         return self.path / "history.db"
 
     def read(self) -> NightlyState:
-        """A new state where there is none. Raises NightlyError for one that cannot be read."""
+        """Reads the state; a missing file is a new state. Raises NightlyError for one that cannot be read."""
         path = self.path / "state.json"
         try:
             content = json.loads(read_text(path, SMALL_BYTES))
@@ -94,9 +94,9 @@ class StateFolder:
         replace_text(self.path / "state.json", json.dumps(content, indent=1) + "\n")
 
     @contextmanager
-    def held(self) -> Iterator[int]:
-        """Nobody else changes the folder inside of the context; yields the lock's file descriptor, with which a child
-        process keeps the folder held where it outlives this one.
+    def locked(self) -> Iterator[int]:
+        """Locks the folder inside of the context. Yields the lock's file descriptor: a child process that inherits it
+        keeps the folder locked where it outlives this one.
 
         Raises NightlyError where another night has it, OSError where the folder cannot be written.
         """
@@ -114,7 +114,7 @@ class StateFolder:
 
 
 def _locked(descriptor: int) -> bool:
-    """Whether the lock could be had. flock(2): the kernel lets go of it when the last process that has it ends."""
+    """Whether the lock was obtained. flock(2): the kernel releases it when the last process that has it ends."""
     deadline_s = time.monotonic() + LOCK_TIMEOUT_S
     while True:
         try:
@@ -133,8 +133,8 @@ def default_state_path(environment: Mapping[str, str], repository: str, name: st
     https://github.com/ann/bench.git and "tpu" give ann-bench/tpu.
     """
     parts: list[Any] = [part for part in re.split(r"[/:\\]", repository.removesuffix(".git")) if part][-2:]
-    own = re.sub(r"[^A-Za-z0-9._-]", "_", "-".join(parts)) or "repository"
+    folder_name = re.sub(r"[^A-Za-z0-9._-]", "_", "-".join(parts)) or "repository"
     if asked := environment.get("NPUBENCH_STATE_DIR"):
-        return Path(asked).expanduser().absolute() / own / name
+        return Path(asked).expanduser().absolute() / folder_name / name
     home = Path(environment.get("XDG_STATE_HOME") or "~/.local/state").expanduser()
-    return home.absolute() / "npubench" / own / name
+    return home.absolute() / "npubench" / folder_name / name

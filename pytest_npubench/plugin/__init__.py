@@ -281,8 +281,9 @@ def _finish(session: BenchSession, exit_status: int, records: list[Record]) -> i
         from pytest_npubench.plugin.exit_status import exit_status as told_apart
 
         status = exit_status or int(collector.has_failed_try)
-        told = told_apart(status, measured, has_other_failures=collector.has_other_failures or collector.has_failed_try)
-        return failure if told == exit_status else told
+        has_other_failures = collector.has_other_failures or collector.has_failed_try
+        combined = told_apart(status, measured, has_other_failures=has_other_failures)
+        return failure if combined == exit_status else combined
     return failure
 
 
@@ -290,9 +291,9 @@ def _hand_on_notes(config: pytest.Config) -> None:
     """A worker's notes to the controller, which puts them in front of its own: what both found out is said once."""
     if hasattr(config, "workeroutput") and _SESSION in config.stash:
         config.workeroutput[_WORKERS_NOTES] = _session(config).notes
-    elif found := config.stash[_NOTES]:
-        own = _session(config).notes
-        own[:0] = [note for note in found if note not in own]
+    elif workers_notes := config.stash[_NOTES]:
+        notes = _session(config).notes
+        notes[:0] = [note for note in workers_notes if note not in notes]
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -41,16 +41,16 @@ def measure_for_owner(session: BenchSession, items: Sequence[pytest.Item]) -> No
     """Take the task from the process that started this one, measure it, and hand over what came of it."""
     owner = Owner()
     (task,) = owner.receive()
-    told = _Told(owner)
+    news = _News(owner)
     try:
-        measured = _measured(session, items, task, told)
+        measured = _measured(session, items, task, news)
     except Exception as error:  # noqa: BLE001 - the owner hears of it; named errors keep their name
-        told("error", type(error).__name__, str(error))
+        news("error", type(error).__name__, str(error))
     else:
-        told("measured", measured)
+        news("measured", measured)
 
 
-class _Told(Progress):
+class _News(Progress):
     """Everything that the owner is told. A record is on the disk once `append` returns."""
 
     def __init__(self, owner: Owner) -> None:
@@ -65,9 +65,9 @@ class _Told(Progress):
         self("record", record)
         self._owner.receive()
 
-    def fingerprint(self, found: Fingerprint) -> Mapping[str, Any]:
+    def fingerprint(self, opened: Fingerprint) -> Mapping[str, Any]:
         """Tell what was opened; the answer is what workloads are held to on it."""
-        self("fingerprint", found)
+        self("fingerprint", opened)
         (frozen,) = self._owner.receive()
         return dict(frozen)
 
@@ -85,14 +85,14 @@ class _Told(Progress):
             self._num_samples, self._told_at_s = 0, monotonic()
 
 
-def _measured(session: BenchSession, items: Sequence[pytest.Item], task: CampaignTask, told: _Told) -> Measured:
+def _measured(session: BenchSession, items: Sequence[pytest.Item], task: CampaignTask, news: _News) -> Measured:
     cases = _cases(items, task)
-    told("waiting")
+    news("waiting")
     with device_lock(task.locked, task.lock_timeout_s):
-        told("locked")
+        news("locked")
         runtime, fingerprint = _open(session, task)
         check_not_slowed()  # behind the import of jax or torch, whose own settings may do so
-        frozen = told.fingerprint(fingerprint)
+        frozen = news.fingerprint(fingerprint)
         if not cases:
             return Measured()
         plan, suite, settings = cases[0].plan, cases[0].suite, session.settings
@@ -108,14 +108,14 @@ def _measured(session: BenchSession, items: Sequence[pytest.Item], task: Campaig
             make_bench=lambda runtime: suite.bench(runtime, plan, Site(folder=settings.journal.parent, frozen=frozen)),
             settled=lambda measured: measured.measure_s >= task.at_least_s and _settled(cases, measured),
             failing=lambda measured: not task.again and any(_needs_more(case, measured) for case in cases),
-            journal=told,
+            journal=news,
             earlier=read_journal(settings.journal) if task.resume else None,
-            progress=told,
+            progress=news,
         )
         with no_instrumentation():
             measured = campaign.measured()
         for line in () if task.again else suite.remarks(plan, campaign.points):
-            told("note", line)
+            news("note", line)
         return measured
 
 

@@ -33,14 +33,14 @@ class CampaignDuration:
 CAMPAIGN_TIME = pytest.StashKey[CampaignTime]()
 
 
-def take_off(report: pytest.TestReport, found: CampaignTime) -> None:
+def take_off(report: pytest.TestReport, time: CampaignTime) -> None:
     """Take a campaign's time off the report of the test's call, which tells it by itself, across processes too."""
-    report.duration = max(0.0, report.duration - found.seconds)
-    report.npubench_campaign = (found.campaign, found.seconds)  # type: ignore[attr-defined]
+    report.duration = max(0.0, report.duration - time.seconds)
+    report.npubench_campaign = (time.campaign, time.seconds)  # type: ignore[attr-defined]
 
 
 def show(reporter: Any, report: pytest.TestReport) -> None:
     """Give --durations the campaign that a report tells. The reports of no name are those that no summary counts."""
-    if reporter is not None and (found := getattr(report, "npubench_campaign", None)):
-        campaign, seconds = found
+    if reporter is not None and (campaign_time := getattr(report, "npubench_campaign", None)):
+        campaign, seconds = campaign_time
         reporter.stats.setdefault("", []).append(CampaignDuration(nodeid=campaign, duration=seconds))

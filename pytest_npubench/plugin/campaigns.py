@@ -41,28 +41,28 @@ class BusyDevices:
     """What was told of devices that were in use, by device."""
 
     def __init__(self) -> None:
-        self._told: dict[Devices, DeviceBusyError] = {}
+        self._busy: dict[Devices, DeviceBusyError] = {}
 
     def note(self, devices: Devices, error: DeviceBusyError) -> None:
         """Another process of this run waited for them in vain."""
-        self._told.setdefault(devices, error)
+        self._busy.setdefault(devices, error)
 
     def check(self, devices: Devices) -> None:
         """Raises the DeviceBusyError that these devices ended with before, where they are in use still."""
-        if devices in self._told:
+        if devices in self._busy:
             with self.lock(devices, 0.0):
                 pass
 
     @contextmanager
     def lock(self, devices: Devices, timeout_s: float) -> Iterator[None]:
         """As device_lock; devices that were waited for in vain are waited for no more."""
-        with ExitStack() as held:
+        with ExitStack() as locks:
             try:
-                held.enter_context(device_lock(devices, 0.0 if devices in self._told else timeout_s))
+                locks.enter_context(device_lock(devices, 0.0 if devices in self._busy else timeout_s))
             except DeviceBusyError as error:
                 self.note(devices, error)
-                raise self._told[devices] from None
-            self._told.pop(devices, None)
+                raise self._busy[devices] from None
+            self._busy.pop(devices, None)
             yield
 
 
@@ -124,8 +124,8 @@ class Campaigns:
 
     def fingerprint(self, plan: CampaignPlan, devices: Devices) -> str | None:
         """The digest of the stack that measures a plan, None where no child has opened the devices yet."""
-        found = self._fingerprints.get((devices, plan.framework))
-        return None if found is None else found.digest()
+        fingerprint = self._fingerprints.get((devices, plan.framework))
+        return None if fingerprint is None else fingerprint.digest()
 
     def found_fingerprint(self, expanded: ExpandedCase, devices: Devices) -> str:
         """The same, by a child that does no more than tell it. Raises what opening the devices raises."""
@@ -173,14 +173,14 @@ class Campaigns:
         bench.busy.check(locked)
         stack = (devices, plan.framework)
 
-        def on_fingerprint(found: Fingerprint) -> Mapping[str, Any]:
-            known = self._fingerprints.setdefault(stack, found).key()
-            if differences := known.differences(found.key()):
+        def on_fingerprint(opened: Fingerprint) -> Mapping[str, Any]:
+            first_key = self._fingerprints.setdefault(stack, opened).key()
+            if differences := first_key.differences(opened.key()):
                 raise MeasurementError(f"the fresh process runs on another stack: {'; '.join(differences)}")
             if again is not None:
                 return again
-            bench.journal.device(found)
-            return {} if fingerprint_only else self._held_to(members[0], devices, found.key())
+            bench.journal.device(opened)
+            return {} if fingerprint_only else self._held_to(members[0], devices, opened.key())
 
         def on_record(record: Mapping[str, object]) -> None:
             if again is None:  # its samples stand beside the first ones, in the records of its cases
@@ -211,12 +211,12 @@ class Campaigns:
     def _held_to(self, member: CampaignMember, devices: Devices, key: FingerprintKey) -> Mapping[str, Any]:
         """What was frozen for the workloads of a member's campaign; the run notes what is of another stack."""
         bench, plan = self._workbench, member.expanded.plan
-        found = member.expanded.suite.frozen(plan, bench.regression.baselines, key, bench.settings.compare_across)
-        self._frozen[plan.key, devices] = found
-        for workload, one in found.items():
-            if one.is_of_other_stack:
-                bench.note(f"{plan.key}, {workload}: rate and limits {one.origin}")
-        return {workload: one.calibration for workload, one in found.items()}
+        frozen = member.expanded.suite.frozen(plan, bench.regression.baselines, key, bench.settings.compare_across)
+        self._frozen[plan.key, devices] = frozen
+        for workload, frozen_workload in frozen.items():
+            if frozen_workload.is_of_other_stack:
+                bench.note(f"{plan.key}, {workload}: rate and limits {frozen_workload.origin}")
+        return {workload: frozen_workload.calibration for workload, frozen_workload in frozen.items()}
 
     def _judge(
         self, members: Sequence[CampaignMember], measured: Measured, devices: Devices

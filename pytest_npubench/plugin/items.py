@@ -75,8 +75,8 @@ class ExpandedCase:
 def expanded_case(item: pytest.Item) -> ExpandedCase | None:
     """The suite case that an item runs; None where it is none."""
     callspec = getattr(item, "callspec", None)
-    found = callspec.params.get("npubench_case") if callspec else None
-    return found if isinstance(found, ExpandedCase) else None
+    case = callspec.params.get("npubench_case") if callspec else None
+    return case if isinstance(case, ExpandedCase) else None
 
 
 def is_own(item: pytest.Item) -> bool:
@@ -95,11 +95,11 @@ def expand(metafunc: pytest.Metafunc, plans_of: Callable[[Suite], Sequence[Campa
     marked = {mark.name for mark in metafunc.definition.iter_markers()}
     try:
         kind = case_kind(marker.args[0], marked)
-        found = suite(kind.suite)
+        its_suite = suite(kind.suite)
         # a case has its suite's marker, its test may do without
-        missing = () if found.name in marked else (found.name,)
-        plans = [plan for plan in plans_of(found) if plan.includes(kind.name)]
-        cases = [param for plan in plans for param in _params(found, plan, kind, missing)]
+        missing = () if its_suite.name in marked else (its_suite.name,)
+        plans = [plan for plan in plans_of(its_suite) if plan.includes(kind.name)]
+        cases = [param for plan in plans for param in _params(its_suite, plan, kind, missing)]
     except BrokenEntryError as error:  # an error of this test alone, which no selection of devices may hide
         suites = marked.intersection(names()) or names()
         cases = [pytest.param(error, id="broken", marks=_marks((*families.names(), *CLASSES, *suites)))]

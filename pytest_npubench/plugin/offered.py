@@ -22,18 +22,18 @@ HOOKS = "pytest_npubench.hooks"
 
 def faults() -> tuple[str, ...]:
     """What other distributions register in vain, where that is known before anything is asked for."""
-    found = list(families.faults())
-    for group, place in REGISTRIES.items():
+    sentences = list(families.faults())
+    for group, module in REGISTRIES.items():
         if group in entry_points.groups():
-            found += import_module(place).taken()
-    return tuple(found)
+            sentences += import_module(module).taken()
+    return tuple(sentences)
 
 
 def register_hooks(config: pytest.Config) -> None:
     """Take in what other plugins offer through our hooks, once a process. Registries that nothing is offered to are not
     imported."""
     hook = config.hook
-    for place, offered in (
+    for module, offered in (
         ("backends", hook.pytest_npubench_backends()),
         ("engines.shapes", hook.pytest_npubench_shapes()),
         ("workloads", hook.pytest_npubench_workloads()),
@@ -42,7 +42,7 @@ def register_hooks(config: pytest.Config) -> None:
     ):
         for thing in chain.from_iterable(offered):
             arguments = thing if isinstance(thing, tuple) else (thing,)  # a policy comes with its name
-            import_module(f"pytest_npubench.{place}").register(*arguments)
+            import_module(f"pytest_npubench.{module}").register(*arguments)
     for name, entry in entry_points.extensions("hook", HOOKS).items():
         for thing in chain.from_iterable(getattr(hook, name)()):
             entry.load(callable, "function")(thing)

@@ -27,12 +27,12 @@ class CallableLimits:
     def from_pytest_item(cls, item: pytest.Item) -> CallableLimits:
         """The nearest marker wins, keyword by keyword. Raises ConfigError naming an unknown keyword or wrong value."""
         given: dict[str, Any] = {}
-        known = {field.name for field in fields(cls)}
+        keywords = {field.name for field in fields(cls)}
         for marker in reversed(list(item.iter_markers("npubench"))):
-            if marker.args or not marker.kwargs.keys() <= known:
-                wrong = ", ".join(sorted(marker.kwargs.keys() - known)) or "a positional argument"
+            if marker.args or not marker.kwargs.keys() <= keywords:
+                wrong = ", ".join(sorted(marker.kwargs.keys() - keywords)) or "a positional argument"
                 raise ConfigError(
-                    f"{item.nodeid}: marker npubench does not take {wrong}; allowed: {', '.join(sorted(known))}"
+                    f"{item.nodeid}: marker npubench does not take {wrong}; allowed: {', '.join(sorted(keywords))}"
                 )
             given |= marker.kwargs
         limits = cls(**given)

@@ -17,7 +17,7 @@ import pytest
 
 from pytest_npubench import backends
 from pytest_npubench.backends.protocol import Device, Probe
-from pytest_npubench.core.families import declared, known
+from pytest_npubench.core.families import all_families, declared
 from pytest_npubench.core.hardware import CLASSES, FAMILIES
 from pytest_npubench.plain_text import plain
 from pytest_npubench.plugin.items import FIXTURE, is_own
@@ -34,7 +34,11 @@ def families_of(test: pytest.Item) -> list[str]:
     classes = {name for name in CLASSES if name in names} - covered
     if not classes:
         return named
-    return [one.name for one in known() if one.name in named or (not one.only_by_name and classes & {*one.classes})]
+    return [
+        each.name
+        for each in all_families()
+        if each.name in named or (not each.only_by_name and classes & {*each.classes})
+    ]
 
 
 def expand_families(metafunc: pytest.Metafunc) -> None:
@@ -89,15 +93,15 @@ def wanted(item: pytest.Item, probe: Probe) -> Probe:
     devices = tuple(device for device in probe.devices if any(name in _classes(device) for name in classes))
     if devices or not probe.devices:
         return Probe(devices=devices, reason=probe.reason)
-    found = ", ".join(device.name for device in probe.devices)
-    return Probe(reason=f"no {' or '.join(map(str.upper, classes))} here: found {found}")
+    present = ", ".join(device.name for device in probe.devices)
+    return Probe(reason=f"no {' or '.join(map(str.upper, classes))} here: found {present}")
 
 
 def _classes(device: Device) -> Sequence[str]:
     """The classes of a device, which a backend with devices of several tells; else those of its family."""
-    told = getattr(backends.backend(device.family), "classes", None)
-    if told is not None:
-        return tuple(told(device))
+    classes = getattr(backends.backend(device.family), "classes", None)
+    if classes is not None:
+        return tuple(classes(device))
     return declared(device.family).classes
 
 
@@ -119,15 +123,15 @@ class Siblings:
 
     def needless(self) -> list[pytest.Item]:
         """The items to leave out. The one that stays where no family is present skips with all reasons."""
-        found: list[pytest.Item] = []
+        left_out: list[pytest.Item] = []
         for test, lacking in self._lacking.items():
             items = [item for item, _ in lacking]
             if test not in self._present:
                 first = items.pop(0)
                 reasons = "; ".join(dict.fromkeys(reason for _, reason in lacking))
                 first.add_marker(pytest.mark.skip(reason=plain(reasons)))
-            found += items
-        return found
+            left_out += items
+        return left_out
 
 
 def _test_of(item: OneFamily) -> tuple[Any, ...]:

@@ -174,8 +174,8 @@ class Regression:
     def _all_accepted(self, key: FingerprintKey) -> Mapping[Observation, History]:
         """What was accepted under a key for all that the run is to judge, worked out once."""
         if key not in self._lent:
-            found = {one: self._history(one, key) for one in self._metrics}
-            self._lent[key] = {one: history.before_change for one, history in found.items() if history.sessions}
+            judged = {metric: self._history(metric, key) for metric in self._metrics}
+            self._lent[key] = {metric: history.before_change for metric, history in judged.items() if history.sessions}
         return self._lent[key]
 
     @cached_property
@@ -222,13 +222,13 @@ def _repeated(
     observations: Mapping[Key, Observation], suspects: Sequence[str], num_again: int, again: Again
 ) -> dict[Key, Observation]:
     """The observations with the samples of fresh processes added, those of the suspects."""
-    found = dict(observations)
+    repeated = dict(observations)
     for index in range(num_again):
         samples = again(suspects, index)
-        for name, observation in found.items():
+        for name, observation in repeated.items():
             if observation.case in suspects and name in samples and observation.gate not in OF_ANSWERS:
-                found[name] = replace(observation, processes=(*observation.processes, samples[name]))
-    return found
+                repeated[name] = replace(observation, processes=(*observation.processes, samples[name]))
+    return repeated
 
 
 def _not_looked_at(
@@ -254,7 +254,7 @@ def _of_the_machine(verdicts: Mapping[Key, Verdict], observations: Mapping[Key, 
         if is_canary(name[0]) and (change := _surely_worse(verdict, observations[name])) > 0
     }
     canary = max(worse, key=lambda name: worse[name], default=None)
-    told = dict(verdicts)
+    judged = dict(verdicts)
     for name, verdict in verdicts.items():
         if verdict.kind is not VerdictKind.REGRESSED or observations[name].gate not in STATISTICAL:
             continue
@@ -264,8 +264,8 @@ def _of_the_machine(verdicts: Mapping[Key, Verdict], observations: Mapping[Key, 
             reason = f"the machine changed: the canary {canary[0]} is {worse[canary]:.1%} worse too; {verdict.reason}"
         else:
             continue
-        told[name] = replace(verdict, kind=VerdictKind.INCONCLUSIVE, reason=reason)
-    return told
+        judged[name] = replace(verdict, kind=VerdictKind.INCONCLUSIVE, reason=reason)
+    return judged
 
 
 def _surely_worse(verdict: Verdict, observation: Observation) -> float:
@@ -336,10 +336,10 @@ def overall(judgement: Judgement) -> Verdict:
     kind = next(kind for kind in WORST_FIRST if any(verdict.kind is kind for _, verdict in deciding))
     worst = [(metric.name, verdict) for metric, verdict in deciding if verdict.kind is kind]
     others = [(metric, verdict) for metric, verdict in compared if verdict.kind is not kind]
-    told = [_changed(metric, verdict) for metric, verdict in others if _is_told(metric, verdict)]
+    changes = [_changed(metric, verdict) for metric, verdict in others if _is_told(metric, verdict)]
     reason = _reason(kind, worst, judgement.verdict.reason, is_of_all=not others)
     is_in_doubt = judgement.verdict.kind is VerdictKind.INCONCLUSIVE and kind is not VerdictKind.REGRESSED
-    return replace(judgement.verdict if is_in_doubt else worst[0][1], reason="; ".join((reason, *told)))
+    return replace(judgement.verdict if is_in_doubt else worst[0][1], reason="; ".join((reason, *changes)))
 
 
 def _reason(kind: VerdictKind, worst: Sequence[tuple[str, Verdict]], limits: str, *, is_of_all: bool) -> str:

@@ -94,16 +94,16 @@ class RunStores:
             from pytest_npubench.store.baselines import Baselines
 
             settings, session = self._settings, self.journal.session
-            found, nights = Baselines(directory=settings.baselines, files=()), EarlierNights()
+            stored, nights = Baselines(directory=settings.baselines, files=()), EarlierNights()
             if not settings.remeasuring:
-                found = Baselines.load(settings.baselines, missing_ok=settings.is_default_baselines or settings.accept)
+                stored = Baselines.load(settings.baselines, missing_ok=settings.is_default_baselines or settings.accept)
                 if self._before is not None:
                     nights = EarlierNights.read(self._before, run_id(self._config))
-                if settings.history is not None and found.files:
+                if settings.history is not None and stored.files:
                     nights = nights.joined(EarlierNights.of_history(self._in_history()))
             self._notes.extend(f"session {name} began in the future and is not used" for name in nights.from_future)
             self._regression = Regression(
-                baselines=found,
+                baselines=stored,
                 margin=settings.margin,
                 across=settings.compare_across,
                 num_again=settings.remeasure,

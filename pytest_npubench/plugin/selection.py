@@ -68,21 +68,21 @@ class _Reasons:
     def note_miss(self, item: pytest.Item, skip: Skip) -> None:
         """Keep the nearest miss of each name that --npubench-require may have, the first of equally near ones."""
         for name in _names(item):
-            known = self.misses.get(name)
-            if known is None or skip.miss > known.miss:
+            nearest = self.misses.get(name)
+            if nearest is None or skip.miss > nearest.miss:
                 self.misses[name] = skip
 
 
 @dataclass(frozen=True, slots=True)
 class _Here:
     """What is looked at to place an item: the devices of a family, which of them were asked for, and the engine; and
-    what comes of it. own: tests of the user's own, each with the reason why it runs on none, empty where it does."""
+    what comes of it. user_tests are the user's own tests, each with the reason why it runs on no device, or ""."""
 
     probe: Callable[[str], Probe]
     ordinals: tuple[int, ...] | None
     engine: str
     reasons: _Reasons
-    own: list[tuple[pytest.Item, str]]
+    user_tests: list[tuple[pytest.Item, str]]
 
 
 def select(
@@ -100,12 +100,12 @@ def select(
     here = _Here(probe, settings.devices, settings.engine, _Reasons(), [])
     served: set[str] = set()
     for item in kept:
-        placed = _place(item, here)
+        placed = _placed(item, here)
         selected.extend(placed)
         if any(DEVICES in found.stash for found in placed):
             runnable |= _names(item)
             served |= _names(item) if _is_served(item) else set()
-    needless = _needless(here.own)
+    needless = _needless(here.user_tests)
     return Selection(
         # a process that opens an accelerator may keep it, so tests that do so here come after what children measure
         items=sorted((item for item in selected if item not in needless), key=_opens_an_accelerator),
@@ -129,26 +129,26 @@ def why_not(name: str, selection: Selection, specs: Mapping[str, HardwareSpec], 
     if not families and name in suites.names():
         return f"no case of the suite {name} was selected"
     if not families:
-        known = sorted({marker for spec in specs.values() for marker in (*spec.markers, spec.name)})
-        return f"no such marker or hardware; known: {', '.join(known)}{did_you_mean(name, known)}"
+        markers = sorted({marker for spec in specs.values() for marker in (*spec.markers, spec.name)})
+        return f"no such marker or hardware; known: {', '.join(markers)}{did_you_mean(name, markers)}"
     probes = [probe(family) for family in families]
-    if absent := [one.reason for one in probes if not one.devices]:
+    if absent := [probe_here.reason for probe_here in probes if not probe_here.devices]:
         return "; ".join(absent)
-    found = ", ".join(device.name for one in probes for device in one.devices)
+    present = ", ".join(device.name for probe_here in probes for device in probe_here.devices)
     if nearest is None:
-        return f"found {found}, but no case of it was selected"
+        return f"found {present}, but no case of it was selected"
     if nearest.miss is Miss.ANOTHER_DEVICE:
-        return nearest.reason if name in specs else f"found {found}, which no selected case is for"
-    return f"found {found}, but {nearest.reason}"
+        return nearest.reason if name in specs else f"found {present}, which no selected case is for"
+    return f"found {present}, but {nearest.reason}"
 
 
-def _needless(own: Sequence[tuple[pytest.Item, str]]) -> Sequence[pytest.Item]:
-    if not own:
+def _needless(user_tests: Sequence[tuple[pytest.Item, str]]) -> Sequence[pytest.Item]:
+    if not user_tests:
         return ()
     from pytest_npubench.plugin.own_families import Siblings
 
     siblings = Siblings()
-    for item, reason in own:
+    for item, reason in user_tests:
         siblings.add(item, reason)
     return siblings.needless()
 
@@ -181,13 +181,13 @@ def _group(item: pytest.Item) -> str | None:
     return item.nodeid if is_own(item) else None
 
 
-def _place(item: pytest.Item, here: _Here) -> list[pytest.Item]:
+def _placed(item: pytest.Item, here: _Here) -> list[pytest.Item]:
     """The item once for each group of devices that can run it; marked as skipped where there is none."""
     expanded = expanded_case(item)
     if expanded is not None:
         spec, family = expanded.plan.spec, expanded.plan.spec.family
     elif is_own(item):
-        return _place_own(item, here)
+        return _placed_user_test(item, here)
     else:
         return [item]
     if missing := _not_served(expanded, here.engine):  # before any device is looked for: nobody would use it
@@ -197,8 +197,8 @@ def _place(item: pytest.Item, here: _Here) -> list[pytest.Item]:
     if unsupported := _unsupported(expanded):
         item.add_marker(pytest.mark.skip(reason=plain(unsupported)))
         return [item]
-    own = None if expanded is None or expanded.engine is None else expanded.engine.probe(spec)
-    groups, skip = _groups(own or here.probe(family), spec, here.ordinals)
+    engine_probe = None if expanded is None or expanded.engine is None else expanded.engine.probe(spec)
+    groups, skip = _groups(engine_probe or here.probe(family), spec, here.ordinals)
     if groups and expanded is not None:
         groups, skip = _able(groups, expanded)
     if skip is not None:
@@ -209,7 +209,7 @@ def _place(item: pytest.Item, here: _Here) -> list[pytest.Item]:
     return [_on(item, group, several=several) for group in groups]
 
 
-def _place_own(item: pytest.Item, here: _Here) -> list[pytest.Item]:
+def _placed_user_test(item: pytest.Item, here: _Here) -> list[pytest.Item]:
     """A test of the user's own. One without exactly one family stays without a device, which its fixture reports."""
     from pytest_npubench.plugin.own_families import OneFamily, families_of, wanted
 
@@ -220,7 +220,7 @@ def _place_own(item: pytest.Item, here: _Here) -> list[pytest.Item]:
     if probe.devices and (reason := why_no_callables(families[0])):
         probe = Probe(reason=f"found {', '.join(dict.fromkeys(one.name for one in probe.devices))}, but {reason}")
     groups, skip = _groups(probe, None, here.ordinals)
-    here.own.append((item, "" if skip is None else skip.reason))
+    here.user_tests.append((item, "" if skip is None else skip.reason))
     if skip is not None:
         here.reasons.note_miss(item, skip)
         if not isinstance(item, OneFamily):
@@ -253,14 +253,14 @@ def _groups(
     """The device groups that match, or why none does."""
     if not probe.devices:
         return [], Skip(Miss.NO_DEVICE, probe.reason)
-    found = [device for device in probe.devices if spec is None or spec.matches(device.name)]
+    matching = [device for device in probe.devices if spec is None or spec.matches(device.name)]
     names = ", ".join(dict.fromkeys(device.name for device in probe.devices))
-    if spec is not None and not found:
+    if spec is not None and not matching:
         return [], Skip(Miss.ANOTHER_DEVICE, f"no {spec.title}: found {names}")
-    chosen = [device for device in found if ordinals is None or device.ordinal in ordinals]
+    chosen = [device for device in matching if ordinals is None or device.ordinal in ordinals]
     if not chosen:
         asked = ",".join(map(str, ordinals or ()))
-        return [], Skip(Miss.TOO_FEW, f"no device of --npubench-devices {asked}: found {_ids(found)}")
+        return [], Skip(Miss.TOO_FEW, f"no device of --npubench-devices {asked}: found {_ids(matching)}")
     size = spec.tensor_parallel if spec else 1
     groups = [tuple(chosen[start : start + size]) for start in range(0, len(chosen) - size + 1, size)]
     if not groups:

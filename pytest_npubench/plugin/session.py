@@ -90,7 +90,7 @@ class BenchSession:
         return OpenDevices(
             self.config.rootpath,
             self.settings.compile_cache,
-            lambda found: self.stores.journal.device(found),
+            lambda fingerprint: self.stores.journal.device(fingerprint),
             runs_python=True,
         )
 

@@ -108,7 +108,7 @@ class Settings:
 
 def _value(option: Option, config: pytest.Config, table: Mapping[str, Any]) -> Any:
     ini = config.getini(option.key)
-    for place, text in (
+    for source, text in (
         (option.flag, config.getoption(option.key)),
         (option.key, ini if isinstance(ini, str) and ini else None),
         (f"[tool.npubench] {option.name}", table.get(option.name)),
@@ -117,7 +117,7 @@ def _value(option: Option, config: pytest.Config, table: Mapping[str, Any]) -> A
             try:
                 return option.read(",".join(map(str, text)) if isinstance(text, list) else str(text))
             except ValueError as error:
-                raise pytest.UsageError(f"{place} = {text!r}: {error}") from None
+                raise pytest.UsageError(f"{source} = {text!r}: {error}") from None
     return option.default
 
 
@@ -128,15 +128,15 @@ def _table(path: Path) -> Mapping[str, Any]:
         table = tomllib.loads(read_text(path, SMALL_BYTES)).get("tool", {}).get("npubench", {})
     except (OSError, ValueError) as error:
         raise pytest.UsageError(plain(f"{path}: {error}")) from None
-    known = [option.name for option in OPTIONS]
+    names = [option.name for option in OPTIONS]
     if not isinstance(table, dict):
         raise pytest.UsageError(f"{path}: [tool.npubench]: want a table, not {table!r}")
     for name in table:
         if name in GONE:
             raise pytest.UsageError(f"{path}: [tool.npubench] {name} is unknown by now: {GONE[name]}")
-        if name not in known:
-            what = f"{path}: [tool.npubench] {name} is not a setting{did_you_mean(name, known)}"
-            raise pytest.UsageError(plain(f"{what} (known: {', '.join(known)})"))
+        if name not in names:
+            what = f"{path}: [tool.npubench] {name} is not a setting{did_you_mean(name, names)}"
+            raise pytest.UsageError(plain(f"{what} (known: {', '.join(names)})"))
     return dict(table)
 
 

@@ -72,8 +72,8 @@ class _DeviceScheduling(LoadScopeScheduling):  # type: ignore[misc, unused-ignor
 def device_of(nodeid: str, families: Families) -> str | None:
     """The device that a suite's case runs on, such as "cuda:3"; None for a test that is no case of a suite."""
     parameters = nodeid.partition("[")[2]
-    found = [name for name in families if parameters.startswith(f"{name}-")]
-    if not found:
+    hardware = [name for name in families if parameters.startswith(f"{name}-")]
+    if not hardware:
         return None
     number = DEVICE_NUMBER.search(nodeid)
-    return f"{families[max(found, key=len)]}:{number[1] if number else 0}"
+    return f"{families[max(hardware, key=len)]}:{number[1] if number else 0}"

@@ -47,7 +47,7 @@ _LENGTH = struct.Struct("!Q")
 
 
 class GarbledError(Exception):
-    """What came is no message."""
+    """Bytes that are no message."""
 
 
 class Messages:
@@ -232,7 +232,7 @@ class Child:
         self.answer(max(self.timeout_s, START_S))
 
     def call(self, method: str, *arguments: object, timeout_s: float | None = None, **keywords: Any) -> Any:
-        """A method of what the child serves. Raises as answer."""
+        """Calls a method that the child serves. Raises as answer."""
         try:
             self.send(method, arguments, keywords, timeout_s=timeout_s)
             return self.answer(timeout_s)
@@ -248,7 +248,7 @@ class Child:
             raise self.lost()
 
     def wait(self, timeout_s: float) -> int | None:
-        """Let the child end by itself: its exit status, or the negative signal; None where it does not end in time."""
+        """The exit status of a child that ends by itself, or the negative signal; None where it is too slow."""
         with suppress(subprocess.TimeoutExpired):
             self._guarded.process.wait(timeout_s)
         return self._guarded.process.poll()
@@ -333,7 +333,7 @@ DRAIN_S = 1.0  # how long the rest is waited for once the process has ended
 
 
 class Output:
-    """Of a process with stdout=subprocess.PIPE, whose stream is closed here."""
+    """The output of a process with stdout=subprocess.PIPE, whose stream is closed here."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdout is not None  # it was asked for
@@ -347,7 +347,7 @@ class Output:
         self._thread.start()
 
     def lines(self) -> tuple[str, ...]:
-        """All that it has printed until now."""
+        """All lines that the process has printed until now."""
         self._drain()
         with self._reading:
             gap = f"\n[{self._num_left_out:,} bytes left out]\n".encode() if self._num_left_out else b""
@@ -375,7 +375,7 @@ class Output:
             self._drain()
 
     def _drain(self) -> None:
-        """Take in what is there."""
+        """Reads all output that is there."""
         with self._reading:
             for _ in range(64):  # whoever prints faster than this is read still does not keep the caller
                 if self._is_over:

@@ -21,7 +21,8 @@ NONE_LEFT = (errno.EMFILE, errno.ENFILE)
 
 @contextmanager
 def enough_files(number: int) -> Iterator[None]:
-    """Room for so many more files than are open now, as far as the hard limit goes; afterwards as it was before.
+    """Makes room for `number` more open files, up to the hard limit, and takes it back. Raises MeasurementError, with
+    the limit and the need, where the block ends in an error of `ran_out`.
 
     Raises MeasurementError, with the limit and what is needed, where the block ends in an error of `ran_out`.
     """
@@ -44,8 +45,8 @@ def enough_files(number: int) -> Iterator[None]:
 
 
 def ran_out(error: OSError) -> bool:
-    """Whether it came of too few files here. A name that was not found, or several errors in one, do not say; then it
-    is tried."""
+    """Whether an error may come of too few files here: an unresolved name, or several errors in one, do not say, so
+    this tries it."""
     if error.errno is not None and error.errno > 0:
         return error.errno in NONE_LEFT
     try:

@@ -65,7 +65,7 @@ def _close_all_but(*kept: int) -> None:
 
 
 def _become(command: list[str], guard: int) -> None:
-    """In the child: be the command, which does not outlive its guard."""
+    """Turns a forked child into the command, which does not outlive its guard."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):
@@ -96,7 +96,7 @@ def _watch(child: int, lifeline: int, ended: int, limit_s: float) -> int | None:
 
 
 def _wait(child: int, ended: int, limit_s: float) -> int | None:
-    """The child's wait status, whoever else ends meanwhile; None where it does not end in time."""
+    """The child's wait status, whichever process ends meanwhile; None where it does not end in time."""
     ends_s = monotonic() + limit_s
     while (status := _reaped(child)) is None and (left_s := ends_s - monotonic()) > 0:
         if _ready([ended], left_s):
@@ -105,7 +105,7 @@ def _wait(child: int, ended: int, limit_s: float) -> int | None:
 
 
 def _ready(numbers: list[int], timeout_s: float) -> list[int]:
-    """Which of these can be read, or were closed at their other end; waits for it so long, or a day, at most."""
+    """The descriptors that are readable or closed at their other end, after timeout_s or a day at most."""
     poll = select.poll()  # unlike select(2) for descriptors of any number
     for number in numbers:
         poll.register(number, select.POLLIN)
@@ -145,7 +145,7 @@ def _tell(pid: int, number: int) -> None:
 
 
 def _children(parent: int) -> list[int]:
-    found = []
+    children = []
     for name in os.listdir("/proc"):  # noqa: PTH208 - pathlib takes longer to import than the rest
         if name.isdigit():
             try:
@@ -154,8 +154,8 @@ def _children(parent: int) -> list[int]:
             except OSError:
                 continue
             if int(fields[1]) == parent:
-                found.append(int(name))
-    return found
+                children.append(int(name))
+    return children
 
 
 def _leave_as(status: int) -> None:

@@ -83,7 +83,7 @@ class Guarded:
 
     @property
     def pid(self) -> int:
-        """The command's own process, which its guard tells; the guard's where it could not."""
+        """The pid of the command's own process, which its guard reports; the guard's where that failed."""
         if not self._pid and self._end.alive:
             ready = select.poll()
             ready.register(self._lifeline_end, select.POLLIN)
@@ -104,7 +104,7 @@ def _cut(end: int) -> None:
 
 
 def _disown() -> None:
-    """In a process made by fork: its copies would keep a lifeline open after the owner has gone."""
+    """Closes the copies that a fork made: they would keep a lifeline open after the owner has gone."""
     for end in tuple(_owned):
         _cut(end)
 
@@ -145,7 +145,7 @@ def run(
 
 
 def _read(process: subprocess.Popen[bytes], until_s: float) -> tuple[bytearray, bytearray]:
-    """What comes out of the process until it ends: a descendant may keep its pipes open for longer."""
+    """The output of the process until it ends: a descendant may keep its pipes open for longer."""
     assert process.stdout is not None  # it was asked for
     assert process.stderr is not None
     outputs = {process.stdout.fileno(): bytearray(), process.stderr.fileno(): bytearray()}

@@ -49,17 +49,17 @@ class Owner:
         self.send("error", type(error).__name__, str(error))
 
     def made(self, make: Callable[[], Made]) -> Made | None:
-        """What this process is for, once it is made; None where that failed, and the owner has heard why."""
+        """Makes what this process is for. None where that failed; the owner then has the error."""
         try:
-            found = make()
+            thing = make()
         except Exception as error:  # noqa: BLE001 - the owner says why the process did not start
             self.answer_error(error)
             return None
         self.answer(None)
-        return found
+        return thing
 
     def serve(self, methods: object, *, answered: type[Exception] = Exception) -> None:
-        """Call the methods that the owner names until it closes its end. Any error but those answered ends this
+        """Calls the methods that the owner names until it closes its end. An error outside `answered` ends this
         process."""
         with suppress(EOFError, ConnectionError):
             while True:

@@ -127,6 +127,6 @@ def _shares(points: Sequence[Repeats], gradients: FloatArray) -> FloatArray:
     """g_i^2 s_i^2 of each prediction and point, in the shape of the gradients."""
     if gradients.ndim != 2 or gradients.shape[1] != len(points) or not gradients.size:
         raise ConfigError(f"gradients have shape {gradients.shape}; want (num_predictions, {len(points)})")
-    own = np.array([point.variance_s2 for point in points])
+    variances_s2 = np.array([point.variance_s2 for point in points])
     squared_means = np.array([point.mean_s for point in points]) ** 2
-    return np.asarray(gradients**2 * np.maximum(own, np.median(own / squared_means) * squared_means))
+    return np.asarray(gradients**2 * np.maximum(variances_s2, np.median(variances_s2 / squared_means) * squared_means))

@@ -40,33 +40,33 @@ class Compared:
     predicted_s: float
     shares: Mapping[object, Share]
     measured_s: float
-    own: Share
+    measured_share: Share
 
     @classmethod
     def of(cls, *, predicted_s: float, shares: Mapping[object, Share], samples_s: Sequence[float]) -> Compared:
         """Raises MeasurementError for fewer than two samples."""
         if len(samples_s) < 2:
             raise MeasurementError(f"{len(samples_s)} samples tell no error of their mean; want at least 2")
-        own = Share(-1.0, variance(samples_s) / len(samples_s), len(samples_s) - 1)
-        return cls(predicted_s=predicted_s, shares=shares, measured_s=fmean(samples_s), own=own)
+        measured_share = Share(-1.0, variance(samples_s) / len(samples_s), len(samples_s) - 1)
+        return cls(predicted_s=predicted_s, shares=shares, measured_s=fmean(samples_s), measured_share=measured_share)
 
 
-def half_widths(found: Sequence[Compared], coverage: float) -> FloatArray:
+def half_widths(comparisons: Sequence[Compared], coverage: float) -> FloatArray:
     """Of the interval of each measured mean around its prediction, [num_compared]."""
-    values = _Values.of(found)
+    values = _Values.of(comparisons)
     return t_half_width(values.weights**2 * values.variances[:, None], values.degrees_of_freedom, coverage)
 
 
-def covered(one: Compared, coverage: float) -> bool:
+def covered(compared: Compared, coverage: float) -> bool:
     """Whether the mean lies in its interval."""
-    (half,) = half_widths([one], coverage)
-    return bool(abs(one.predicted_s - one.measured_s) <= half + EXACT * one.measured_s)
+    (half,) = half_widths([compared], coverage)
+    return bool(abs(compared.predicted_s - compared.measured_s) <= half + EXACT * compared.measured_s)
 
 
-def most_misses(found: Sequence[Compared], coverage: float, *, seed: int = 0) -> int:
+def most_misses(comparisons: Sequence[Compared], coverage: float, *, seed: int = 0) -> int:
     """The number of misses that chance exceeds once in a hundred times, by simulation with the values shared as they
     are: each is normal about the truth, its variance is estimated again (chi-squared)."""
-    values = _Values.of(found)
+    values = _Values.of(comparisons)
     rng = np.random.default_rng(seed)
     size = (len(values.variances), NUM_DRAWS)
     spread, freedom = np.sqrt(values.variances)[:, None], values.degrees_of_freedom[:, None]
@@ -88,12 +88,15 @@ class _Values:
     degrees_of_freedom: FloatArray
 
     @classmethod
-    def of(cls, found: Sequence[Compared]) -> _Values:
-        rows = [{**one.shares, ("measured", index): one.own} for index, one in enumerate(found)]
-        known = {name: share for row in rows for name, share in row.items()}
-        weights = [[row[name].weight if name in row else 0.0 for row in rows] for name in known]
+    def of(cls, comparisons: Sequence[Compared]) -> _Values:
+        rows = [
+            {**compared.shares, ("measured", index): compared.measured_share}
+            for index, compared in enumerate(comparisons)
+        ]
+        shares = {name: share for row in rows for name, share in row.items()}
+        weights = [[row[name].weight if name in row else 0.0 for row in rows] for name in shares]
         return cls(
             np.array(weights),
-            np.array([share.variance for share in known.values()]),
-            np.array([share.degrees_of_freedom for share in known.values()], dtype=float),
+            np.array([share.variance for share in shares.values()]),
+            np.array([share.degrees_of_freedom for share in shares.values()], dtype=float),
         )

@@ -34,9 +34,9 @@ class Served(Protocol):
 
 
 LATENCIES: Mapping[str, Callable[[Served], float | None]] = {
-    "ttft": lambda one: one.ttft_s,
-    "tpot": lambda one: one.tpot_s,
-    "e2e": lambda one: one.e2e_latency_s,
+    "ttft": lambda request: request.ttft_s,
+    "tpot": lambda request: request.tpot_s,
+    "e2e": lambda request: request.e2e_latency_s,
 }
 P99 = 0.99
 NUM_DRAWN = 200
@@ -47,27 +47,27 @@ Round = tuple[Sequence[Served], Sequence[Sequence[Served]]]
 
 def latency_errors(rounds: Sequence[Round]) -> dict[str, LatencyError]:
     """By name of the latency. Raises MeasurementError where no request has one: TPOT wants two tokens."""
-    found = {}
+    errors = {}
     for name, of in LATENCIES.items():
         values = [[_values(of, side) for side in (real, *runs)] for real, runs in rounds]
-        told = [row for row in values if row[0]]
-        if not told:
+        complete = [row for row in values if row[0]]
+        if not complete:
             number = sum(len(real) for real, _ in rounds)
             raise MeasurementError(f"no request of {number} has a {name}; want requests of two tokens and more")
-        real, *runs = ([value for row in told for value in row[side]] for side in range(len(told[0])))
+        real, *runs = ([value for row in complete for value in row[side]] for side in range(len(complete[0])))
         means, tails = list(map(fmean, runs)), list(map(_p99, runs))
-        mean_drawn, p99_drawn = _drawn(told)
-        found[name] = LatencyError(
+        mean_drawn, p99_drawn = _drawn(complete)
+        errors[name] = LatencyError(
             mean_s=fmean(real),
             predicted_mean_s=fmean(means),
             p99_s=_p99(real),
             predicted_p99_s=fmean(tails),
-            round_mean_error=median(fmean(map(fmean, own)) / fmean(one) - 1 for one, *own in told),
-            round_p99_error=median(fmean(map(_p99, own)) / _p99(one) - 1 for one, *own in told),
+            round_mean_error=median(fmean(map(fmean, runs)) / fmean(real) - 1 for real, *runs in complete),
+            round_p99_error=median(fmean(map(_p99, runs)) / _p99(real) - 1 for real, *runs in complete),
             mean_spread=max(pstdev(means) / fmean(means), mean_drawn),
             p99_spread=max(pstdev(tails) / fmean(tails), p99_drawn),
         )
-    return found
+    return errors
 
 
 def _drawn(rounds: Sequence[Sequence[Sequence[float]]]) -> tuple[float, float]:

@@ -74,13 +74,13 @@ def moderated(
     variance, freedom = checked_variances(variances, degrees_of_freedom)
     if prior is None:
         return variance, freedom
-    known = np.where(freedom > 0, variance, 0.0)
+    estimable = np.where(freedom > 0, variance, 0.0)
     if math.isinf(prior.degrees_of_freedom):
-        posterior = np.full_like(known, prior.variance)
+        posterior = np.full_like(estimable, prior.variance)
     else:
         # shares that add to 1: d0 s0^2 may overflow where its share does not
         share = freedom / (prior.degrees_of_freedom + freedom)
-        posterior = (1 - share) * prior.variance + share * known
+        posterior = (1 - share) * prior.variance + share * estimable
     return posterior, np.minimum(prior.degrees_of_freedom + freedom, np.maximum(prior.learnt_from, freedom))
 
 

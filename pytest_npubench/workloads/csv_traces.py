@@ -173,7 +173,7 @@ def csv_format_of(path: Path) -> CsvFormat:
     for csv_format in CSV_FORMATS:
         if set(csv_format.required) <= set(header):
             return csv_format
-    known = "; ".join(f"{each.name}: {', '.join(each.required)}" for each in CSV_FORMATS)
+    formats = "; ".join(f"{each.name}: {', '.join(each.required)}" for each in CSV_FORMATS)
     shown = ", ".join(header)
     shown = shown if len(shown) <= 200 else shown[:200] + "..."
-    raise WorkloadError(f"{path}, line 1: no known format has the columns {shown}; want those of one of: {known}")
+    raise WorkloadError(f"{path}, line 1: no known format has the columns {shown}; want those of one of: {formats}")

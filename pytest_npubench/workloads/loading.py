@@ -27,13 +27,13 @@ def load(path: str | Path, *, file_format: str | None = None, count_tokens: Coun
     path = Path(path)
     if file_format is not None and file_format not in FORMATS:
         raise WorkloadError(f"unknown trace format {file_format!r}; want one of: {', '.join(FORMATS)}")
-    found = file_format or _format_of(path)
-    columns = _read(path, found, count_tokens or approximate_tokens)
-    approximate = found == "sharegpt" and count_tokens is None
+    name = file_format or _format_of(path)
+    columns = _read(path, name, count_tokens or approximate_tokens)
+    approximate = name == "sharegpt" and count_tokens is None
     return TraceWorkload(
         name=path.name,
         kind="trace, approximate lengths" if approximate else "trace",
-        source=f"{path} ({found})",
+        source=f"{path} ({name})",
         note=_note(columns, approximate),
         input_tokens=columns.input_tokens,
         output_tokens=columns.output_tokens,
@@ -43,12 +43,12 @@ def load(path: str | Path, *, file_format: str | None = None, count_tokens: Coun
     )
 
 
-def _read(path: Path, found: str, count_tokens: CountTokens) -> TraceColumns:
-    if found == "mooncake":
+def _read(path: Path, name: str, count_tokens: CountTokens) -> TraceColumns:
+    if name == "mooncake":
         return read_mooncake(path)
-    if found == "sharegpt":
+    if name == "sharegpt":
         return read_sharegpt(path, count_tokens)
-    return _CSV_BY_NAME[found].read(path)
+    return _CSV_BY_NAME[name].read(path)
 
 
 def _format_of(path: Path) -> str:

@@ -181,16 +181,16 @@ def measured_run(path: Path) -> MeasuredRun:
 def _run(path: Path, requests: Sequence[MeasuredRequest], engine: EngineArguments, stack: str = "") -> MeasuredRun:
     if not requests:
         raise WorkloadError(f"{path} holds no request that was served to its end")
-    ordered = sorted(requests, key=lambda one: one.arrival_s)
+    ordered = sorted(requests, key=lambda request: request.arrival_s)
     zero_s = ordered[0].arrival_s
     moved = tuple(
         replace(
-            one,
-            arrival_s=one.arrival_s - zero_s,
-            first_token_s=one.first_token_s - zero_s,
-            last_token_s=one.last_token_s - zero_s,
+            request,
+            arrival_s=request.arrival_s - zero_s,
+            first_token_s=request.first_token_s - zero_s,
+            last_token_s=request.last_token_s - zero_s,
         )
-        for one in ordered
+        for request in ordered
     )
     return MeasuredRun(source=str(path), requests=moved, engine=engine, stack=stack)
 

@@ -15,7 +15,7 @@ from pytest_npubench.backends.telemetry.disturbance import (
     WATCHED,
     DisturbanceLimits,
     disturbance,
-    told,
+    known_quantities,
 )
 from pytest_npubench.backends.telemetry.state import DeviceState, combined
 
@@ -179,14 +179,14 @@ def test_an_other_load_of_one_switches_the_checks_of_the_host_off_and_no_others(
 def test_whatever_is_judged_is_known_at_both_ends_or_at_neither(name: str) -> None:
     known = {**HOST, **GPU, "num_cores": 2}
     before, after = pair(known)
-    (quantity,) = told(before) - told(replace(before, **{name: None}))
+    (quantity,) = known_quantities(before) - known_quantities(replace(before, **{name: None}))
     blind = replace(after, **{name: None})
     assert disturbance(before, blind, LIMITS) == f"known before the round and unknown after it: {quantity}"
     seen = f"unknown before the round and known after it: {quantity}"
     assert disturbance(replace(before, **{name: None}), after, LIMITS) == seen
     never = replace(before, **{name: None})
     assert disturbance(never, blind, LIMITS) is None
-    assert disturbance(never, blind, LIMITS, told(before)) == f"known earlier and unknown now: {quantity}"
+    assert disturbance(never, blind, LIMITS, known_quantities(before)) == f"known earlier and unknown now: {quantity}"
     unjudged = disturbance(before, blind, DisturbanceLimits(other_load=1.0))
     assert (unjudged is None) == (name in HOST_TOTALS)
 
@@ -283,4 +283,4 @@ def test_a_state_knows_when_it_was_taken_and_says_what_it_knows() -> None:
     state = DeviceState.now(clock_hz=1e9, throttled_s=(("thermal", 1.5),), throttle_reasons=())
     assert abs(state.taken_at_s - time.monotonic()) < 60
     assert abs(state.wall_at_s - time.time()) < 60
-    assert state.known() == {"clock_hz": 1e9, "throttled_s": {"thermal": 1.5}, "throttle_reasons": ()}
+    assert state.to_json() == {"clock_hz": 1e9, "throttled_s": {"thermal": 1.5}, "throttle_reasons": ()}

@@ -132,7 +132,7 @@ def test_tools_that_fail_tell_nothing(tool: Tool, script: str) -> None:
     tool("neuron-ls", script)
     tool("neuron-monitor", script)
     state = NeuronTelemetry([FIRST], timeout_s=20).read()
-    assert state.known() == {}
+    assert state.to_json() == {}
     assert monitor_report(20) is None
 
 
@@ -172,7 +172,7 @@ def test_the_monitor_does_not_outlive_its_report(tool: Tool, tmp_path: Path) -> 
 def test_without_the_tools(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert backend("neuron").telemetry([]) is None
-    assert NeuronTelemetry([FIRST]).read().known() == {}
+    assert NeuronTelemetry([FIRST]).read().to_json() == {}
 
 
 def test_the_backend_finds_and_watches(tool: Tool) -> None:

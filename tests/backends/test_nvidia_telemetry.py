@@ -83,7 +83,7 @@ def test_what_one_question_does_not_answer_is_unknown_alone(
 
 def test_a_gpu_that_answers_nothing_is_a_state_all_the_same() -> None:
     nvml = FakeNvml(**{name: NVMLError(999) for name in WORKING})
-    assert read(nvml).known() == {"energy_unknown": nvidia.NO_ENERGY}
+    assert read(nvml).to_json() == {"energy_unknown": nvidia.NO_ENERGY}
 
 
 @pytest.mark.parametrize("code", [IS_LOST, RESET_REQUIRED])

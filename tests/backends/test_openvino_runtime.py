@@ -231,4 +231,4 @@ class TestWhichDevice:
     )
     def test_it_is_the_one_that_the_probe_saw(self, ordinal: int, uuid: str | None, found: str | None) -> None:
         device = Device(family="openvino", ordinal=ordinal, name="Intel", uuid=uuid)
-        assert openvino_runtime._found(self, self.IDS, device) == found
+        assert openvino_runtime._openvino_id(self, self.IDS, device) == found

@@ -70,7 +70,7 @@ def test_the_library_where_jax_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (state.memory_used_bytes, state.duty_cycle) == (2000, 0.2)
     both = TpuTelemetry([FIRST, SECOND]).read()
     assert (both.memory_used_bytes, both.duty_cycle) == (3000, 0.2)
-    assert both.known().keys() == {"memory_used_bytes", "duty_cycle"}
+    assert both.to_json().keys() == {"memory_used_bytes", "duty_cycle"}
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_the_library_where_jax_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_library_that_does_not_tell(monkeypatch: pytest.MonkeyPatch, fake: Any) -> None:
     monkeypatch.setitem(sys.modules, "jax", SimpleNamespace())  # type: ignore[arg-type]
     monkeypatch.setattr(tpu, "import_module", lambda name: fake)
-    assert TpuTelemetry([FIRST]).read().known() == {}
+    assert TpuTelemetry([FIRST]).read().to_json() == {}
 
 
 def test_the_command_elsewhere(command: Any) -> None:
@@ -103,7 +103,7 @@ def test_the_command_elsewhere(command: Any) -> None:
 @pytest.mark.parametrize("script", ["print('no TPU')", "raise SystemExit(1)"])
 def test_a_command_that_fails_tells_nothing(command: Any, script: str) -> None:
     command(script)
-    assert TpuTelemetry([FIRST]).read().known() == {}
+    assert TpuTelemetry([FIRST]).read().to_json() == {}
 
 
 def test_a_command_that_hangs_is_given_up(command: Any) -> None:

@@ -118,9 +118,9 @@ def test_a_state_folder_in_use_is_told(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(state_module, "LOCK_TIMEOUT_S", 0.2)
     state = StateFolder(path=tmp_path / "state")
     told = pytest.raises(NightlyError, match="another nightly, or pytest that a killed one left, has it")
-    with state.held(), told, state.held():
+    with state.locked(), told, state.locked():
         pass
-    with state.held():  # free again
+    with state.locked():  # free again
         pass
 
 

@@ -110,7 +110,7 @@ def test_a_killed_night_leaves_the_next_one_whole(nights: Nights, tmp_path: Path
     process.kill()
     process.wait()
     monkeypatch.setattr(state_module, "LOCK_TIMEOUT_S", 60.0)
-    with runner.state.held():
+    with runner.state.locked():
         sessions = read_journal(runner.state.journal).sessions
     process.communicate()
     assert len(sessions) == 5

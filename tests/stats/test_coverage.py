@@ -18,7 +18,7 @@ def one(name: object, *, own: float = 0.0, off: float = 0.0) -> Compared:
         predicted_s=100.0,
         shares={name: Share(1.0, 1.0, MANY)},
         measured_s=100.0 + off,
-        own=Share(-1.0, own, MANY),
+        measured_share=Share(-1.0, own, MANY),
     )
 
 
@@ -48,7 +48,9 @@ def test_an_interval_has_the_error_of_both_sides() -> None:
 def test_few_degrees_of_freedom_do_not_make_it_miss_more() -> None:
     """Student's t answers for a variance of three samples."""
     few = [
-        Compared(predicted_s=1.0, shares={index: Share(1.0, 1.0, 2)}, measured_s=1.0, own=Share(-1.0, 1.0, 2))
+        Compared(
+            predicted_s=1.0, shares={index: Share(1.0, 1.0, 2)}, measured_s=1.0, measured_share=Share(-1.0, 1.0, 2)
+        )
         for index in range(24)
     ]
     assert most_misses(few, 0.9) <= stats.binom.ppf(0.995, 24, 0.1)

@@ -139,7 +139,7 @@ def _cpuinfo(name: str, proc: Path) -> str | None:
 
 
 def _sample(cpus: Sequence[int]) -> Sequence[int]:
-    """At most MAX_SAMPLED of them, evenly spread."""
+    """At most MAX_SAMPLED of the processors, evenly spread."""
     return cpus[:: max(1, -(-len(cpus) // MAX_SAMPLED))]
 
 

@@ -53,7 +53,8 @@ class DisturbanceLimits:
 def disturbance(
     before: DeviceState, after: DeviceState, limits: DisturbanceLimits, told_earlier: Collection[str] = ()
 ) -> str | None:
-    """Why what was measured between these states should not count; None where nothing speaks against it.
+    """Why a measurement between these states should not count, or None. told_earlier: what `known_quantities` gave for
+    earlier states of this device.
 
     told_earlier: what `told` found in this device's states before these.
     """
@@ -70,8 +71,8 @@ def disturbance(
     return "; ".join(reasons) or None
 
 
-def told(state: DeviceState) -> frozenset[str]:
-    """The quantities that a verdict needs and this state tells: fields, and the names of throttled totals."""
+def known_quantities(state: DeviceState) -> frozenset[str]:
+    """The quantities that a verdict needs and this state has: fields, and the names of throttled totals."""
     fields = [name for name in (*WATCHED, *HOST_TOTALS) if getattr(state, name) is not None]
     return frozenset([*fields, *(name for name, _ in state.throttled_s or () if name in THROTTLING_TOTALS)])
 
@@ -82,7 +83,7 @@ def _lost_sight(
     if silent := after.given_up or before.given_up:
         yield silent
         return
-    first, last = told(before), told(after)
+    first, last = known_quantities(before), known_quantities(after)
     ever = first | last | frozenset(told_earlier)
     needed = ever - frozenset(HOST_TOTALS if limits.other_load >= 1 else ())
     if "throttle_reasons" not in ever:
@@ -112,7 +113,7 @@ def _fell(before: DeviceState, after: DeviceState, limits: DisturbanceLimits) ->
 
 
 def _clock_jumped(change: RoundState, limits: DisturbanceLimits) -> Iterator[str]:
-    """A suspended machine too: its monotonic clock stands still, its wall clock goes on."""
+    """Reports a jump of the wall clock, also on a suspended machine, whose monotonic clock stands still meanwhile."""
     if abs(change.wall_jump_s) > limits.wall_jump_s:
         yield f"the wall clock jumped by {change.wall_jump_s:.0f} s"
 

@@ -42,7 +42,7 @@ def cpu_times_s(cpus: Collection[int], proc: Path = PROC) -> tuple[float, float]
     """
     wanted = {f"cpu{cpu}" for cpu in cpus}
     busy, stolen = 0, 0
-    found = False
+    is_listed = False
     for line in (read_text(proc / "stat") or "").splitlines():
         name, *fields = line.split()
         if not name.startswith("cpu"):
@@ -51,16 +51,16 @@ def cpu_times_s(cpus: Collection[int], proc: Path = PROC) -> tuple[float, float]
             user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, fields[:8])
             busy += user + nice + system + irq + softirq
             stolen += steal
-            found = True
-    return (busy * TICK_S, stolen * TICK_S) if found else None
+            is_listed = True
+    return (busy * TICK_S, stolen * TICK_S) if is_listed else None
 
 
 def tree_cpu_s(pid: int, with_children: bool, proc: Path = PROC) -> float | None:
     """Processor seconds of a process, of the children it waited for and, on demand, of those that still run."""
-    own = _process(pid, proc)
-    if own is None:
+    process = _process(pid, proc)
+    if process is None:
         return None
-    ticks = own[1]
+    ticks = process[1]
     if with_children:
         processes = _processes(proc)
         ticks += sum(processes[child][1] for child in _below(pid, processes))
@@ -123,8 +123,8 @@ def cgroup_folders(proc: Path = PROC, sys: Path = SYS) -> tuple[Path, ...]:
             continue
         for root in roots:
             folders = [root / part for part in _upwards(path.strip("/"))]
-            if found := tuple(folder for folder in folders if (folder / "cpu.stat").is_file()):
-                return found
+            if limiting := tuple(folder for folder in folders if (folder / "cpu.stat").is_file()):
+                return limiting
     return ()
 
 
@@ -165,8 +165,8 @@ def _processes(proc: Path) -> dict[int, tuple[int, int]]:
         pids = [int(name) for name in os.listdir(proc) if name.isdigit()]  # noqa: PTH208 - a Path each would be slow
     except OSError:
         return {}
-    found = ((pid, _process(pid, proc)) for pid in pids)
-    return {pid: process for pid, process in found if process is not None}
+    processes = ((pid, _process(pid, proc)) for pid in pids)
+    return {pid: process for pid, process in processes if process is not None}
 
 
 def _process(pid: int, proc: Path) -> tuple[int, int] | None:
@@ -184,21 +184,21 @@ def _below(pid: int, processes: Mapping[int, tuple[int, int]]) -> set[int]:
     children: dict[int, list[int]] = {}
     for child, (parent, _) in processes.items():
         children.setdefault(parent, []).append(child)
-    found: set[int] = set()
+    descendants: set[int] = set()
     queue = [pid]
     while queue:
-        new = [child for child in children.get(queue.pop(), ()) if child not in found]
-        found.update(new)
+        new = [child for child in children.get(queue.pop(), ()) if child not in descendants]
+        descendants.update(new)
         queue.extend(new)
-    return found
+    return descendants
 
 
 def _above(pid: int, processes: Mapping[int, tuple[int, int]]) -> list[int]:
     """The parent, its parent and so on, without init."""
-    found: list[int] = []
-    while pid in processes and (pid := processes[pid][0]) > 1 and pid not in found:
-        found.append(pid)
-    return found
+    ancestors: list[int] = []
+    while pid in processes and (pid := processes[pid][0]) > 1 and pid not in ancestors:
+        ancestors.append(pid)
+    return ancestors
 
 
 def _root(above: Sequence[int], proc: Path) -> int:

@@ -76,10 +76,10 @@ class NeuronTelemetry:
         cores = [core for part in parts for core in _inside(part, "neuroncore_counters", "neuroncores_in_use").values()]
         use = [core["neuroncore_utilization"] / 100 for core in cores if "neuroncore_utilization" in core]
         memory = [_inside(part, "memory_used", "neuron_runtime_used_bytes").get("neuron_device") for part in parts]
-        known = [value for value in memory if value is not None]
+        used_bytes = [value for value in memory if value is not None]
         return {
             "duty_cycle": sum(use) / len(use) if use else None,
-            "memory_used_bytes": float(sum(known)) if known else None,
+            "memory_used_bytes": float(sum(used_bytes)) if used_bytes else None,
         }
 
 
@@ -96,15 +96,15 @@ def list_devices(timeout_s: float) -> list[Mapping[str, Any]]:
 
 
 def chips_of_cores(listed: Iterable[Mapping[str, Any]]) -> dict[int, Mapping[str, Any]]:
-    """By number of a NeuronCore, as the runtime counts them, the entry of its chip. nc_count are a chip's logical ones.
+    """By number of a NeuronCore, as the runtime counts cores, its chip's entry. nc_count counts logical cores.
 
     Worked example: chips 0 and 1 with two cores each: cores 0 and 1 are the first one's, 2 and 3 the second one's.
     """
-    found: dict[int, Mapping[str, Any]] = {}
+    chips: dict[int, Mapping[str, Any]] = {}
     for entry in listed:
         count, chip = int(entry.get("nc_count") or 1), int(entry.get("neuron_device") or 0)
-        found |= dict.fromkeys(entry.get("neuroncore_ids") or range(chip * count, (chip + 1) * count), entry)
-    return found
+        chips |= dict.fromkeys(entry.get("neuroncore_ids") or range(chip * count, (chip + 1) * count), entry)
+    return chips
 
 
 def monitor_report(timeout_s: float) -> Mapping[str, Any] | None:
@@ -144,7 +144,7 @@ def _first_line(process: subprocess.Popen[bytes], timeout_s: float) -> bytes:
 
 
 def _devices(document: Any) -> list[Mapping[str, Any]]:
-    """The list itself, or the one that an object of the newer format holds."""
+    """The list itself, or the list inside an object of the newer format."""
     candidates = [document, *document.values()] if isinstance(document, Mapping) else [document]
     for value in candidates:
         if isinstance(value, list) and all(isinstance(entry, Mapping) for entry in value):

@@ -126,7 +126,7 @@ class Gpu:
         return (*words, "MIG") if self._cut_up() else words
 
     def ask(self, name: str, *arguments: Any) -> Any:
-        """What nvmlDeviceGet... of that name answers; None where there is no answer.
+        """The answer of nvmlDeviceGet... of that name, or None. Raises DeviceUnavailableError where the GPU is lost.
 
         Raises DeviceUnavailableError where the GPU is lost.
         """
@@ -146,15 +146,15 @@ class Gpu:
         return None if bits is None else reason_names(bits)
 
     def _violations(self) -> tuple[tuple[str, float], ...] | None:
-        found = [(name, self.ask("ViolationStatus", policy)) for policy, name in VIOLATIONS.items()]
-        return tuple((name, status.violationTime / 1e9) for name, status in found if status is not None) or None
+        statuses = [(name, self.ask("ViolationStatus", policy)) for policy, name in VIOLATIONS.items()]
+        return tuple((name, status.violationTime / 1e9) for name, status in statuses if status is not None) or None
 
     def _cut_up(self) -> bool:
         mode = self.ask("MigMode")
         return bool(mode and mode[0])
 
     def _others(self) -> tuple[tuple[int, ...] | None, str | None]:
-        """The processes on the GPU that are not ours, or None; and why an answer does not tell them."""
+        """The processes on the GPU that are not ours, or None; and why an answer leaves them open."""
         running = self.ask("ComputeRunningProcesses")
         if running is None:
             return None, None
@@ -163,7 +163,7 @@ class Gpu:
 
 
 def others_of(pids: Sequence[int], namespace: str | None = None) -> tuple[int, ...] | None:
-    """Which of these are not ours. None where they are counted in another pid namespace than we are."""
+    """The processes among these that are not ours. None where they are counted in another pid namespace than we are."""
     ours = linux.own_processes()
     inside = (namespace or _pid_namespace()) not in (INIT_PID_NAMESPACE, None)
     if inside and not ours & set(pids):

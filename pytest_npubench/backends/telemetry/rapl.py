@@ -25,19 +25,19 @@ class Rapl:
     """All packages, and their memory where it is counted apart, as one counter. The folders are looked for once."""
 
     def __init__(self, sys: Path = SYS) -> None:
-        self._place = sys / "class" / "powercap"
-        self._domains = [_Domain(folder) for folder in sorted(self._place.glob("intel-rapl:*")) if _is_counted(folder)]
+        self._folder = sys / "class" / "powercap"
+        self._domains = [_Domain(folder) for folder in sorted(self._folder.glob("intel-rapl:*")) if _is_counted(folder)]
 
     def energy_j(self) -> tuple[float | None, str | None]:
         """Joules since some start, or None and why: "unavailable: ..." naming the path and how to be let in."""
         if not self._domains:
-            return None, f"unavailable: {ABSENT.format(place=self._place)}"
+            return None, f"unavailable: {ABSENT.format(place=self._folder)}"
         try:
             return sum(domain.energy_j() for domain in self._domains), None
         except PermissionError as error:
-            return None, f"unavailable: {error.filename}: permission denied; {GRANT.format(place=self._place)}"
+            return None, f"unavailable: {error.filename}: permission denied; {GRANT.format(place=self._folder)}"
         except (OSError, ValueError) as error:
-            return None, f"unavailable: {_path(error, self._place)}: {_words(error)}"
+            return None, f"unavailable: {_path(error, self._folder)}: {_words(error)}"
 
 
 class _Domain:
@@ -64,8 +64,8 @@ def _is_counted(folder: Path) -> bool:
     return name != "psys" if folder.name.count(":") == 1 else name == "dram"
 
 
-def _path(error: OSError | ValueError, place: Path) -> str:
-    return str(getattr(error, "filename", None) or place)
+def _path(error: OSError | ValueError, default: Path) -> str:
+    return str(getattr(error, "filename", None) or default)
 
 
 def _words(error: OSError | ValueError) -> str:

@@ -41,23 +41,23 @@ class RoundState:
 
     def to_json(self) -> dict[str, Any]:
         """The known fields. Six digits are more than any of them is good for, and keep a journal small."""
-        known: dict[str, Any] = {}
+        document: dict[str, Any] = {}
         for field in fields(self):
             value = getattr(self, field.name)
             if value is not None:
-                known[field.name] = _rounded(value)
-        return known
+                document[field.name] = _rounded(value)
+        return document
 
     @classmethod
     def from_json(cls, mapping: Any) -> RoundState | None:
-        """What to_json wrote; None where it is missing or another's. Fields of a later version are left aside."""
+        """Reads what to_json wrote; None for a missing or foreign mapping. Fields of a later version are ignored."""
         if not isinstance(mapping, Mapping) or not isinstance(mapping.get("duration_s"), int | float):
             return None
         names = {field.name for field in fields(cls)}
-        known = {name: value for name, value in mapping.items() if name in names}
-        if isinstance(reasons := known.get("throttle_reasons"), list):
-            known["throttle_reasons"] = tuple(reasons)
-        return cls(**known)
+        arguments = {name: value for name, value in mapping.items() if name in names}
+        if isinstance(reasons := arguments.get("throttle_reasons"), list):
+            arguments["throttle_reasons"] = tuple(reasons)
+        return cls(**arguments)
 
 
 def between(before: DeviceState, after: DeviceState) -> RoundState:
@@ -105,7 +105,7 @@ def _grown(before: float | None, after: float | None) -> float | None:
 
 
 def _why_unknown(before: DeviceState, after: DeviceState) -> str | None:
-    """Why there is no energy; None where nobody says it."""
+    """Why there is no energy; None without a reason."""
     if None not in (before.energy_j, after.energy_j):
         return "unavailable: the energy counter fell while it was read, as where a driver resets it"
     if before.energy_j is not None or after.energy_j is not None:

@@ -53,17 +53,17 @@ class DeviceState:
     cgroup_throttled_s: float | None = None
 
     @classmethod
-    def now(cls, **known: Any) -> DeviceState:
+    def now(cls, **values: Any) -> DeviceState:
         """A state of this instant with these fields."""
-        return cls(taken_at_s=monotonic(), wall_at_s=wall_s(), **known)
+        return cls(taken_at_s=monotonic(), wall_at_s=wall_s(), **values)
 
-    def known(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """The fields that are known, but for the two clocks, as plain data."""
         names = [field.name for field in fields(self)[2:] if getattr(self, field.name) is not None]
-        found = {name: getattr(self, name) for name in names}
+        document = {name: getattr(self, name) for name in names}
         if self.throttled_s is not None:
-            found["throttled_s"] = dict(self.throttled_s)
-        return found
+            document["throttled_s"] = dict(self.throttled_s)
+        return document
 
 
 class Telemetry(Protocol):
@@ -117,7 +117,8 @@ def _union(values: list[tuple[str, ...]]) -> tuple[str, ...]:
 
 
 def _added(values: list[tuple[tuple[str, float], ...]]) -> tuple[tuple[str, float], ...]:
-    """A sum over the devices, so that the difference of two sums grows where any of them is throttled.
+    """The sums over the devices, so that a difference of two sums grows where any device is throttled. A reason that a
+    device does not report is left out, or its silence would be hidden.
 
     Of the reasons that all of them tell: a sum without a device would hide that it fell silent.
     """

@@ -37,7 +37,7 @@ def visible_chips() -> list[int] | None:
 
 
 def chip_of(device: Device) -> int:
-    """Its number on this host. Raises ValueError where nobody knows it."""
+    """The chip's number on this host. Raises ValueError where it is unknown."""
     if device.unidentified:
         raise ValueError(f"{device.id}: {device.unidentified}")
     return device.ordinal if device.uuid is None else int(device.uuid.removeprefix("tpu:"))
@@ -47,7 +47,7 @@ class TpuTelemetry:
     """The chips of a group. A lost TPU is not told by either source: it shows as an error of jax."""
 
     def __init__(self, devices: Sequence[Device], timeout_s: float = TIMEOUT_S) -> None:
-        """Raises ValueError for a device of which it is not known which chip it is."""
+        """Raises ValueError for a device whose chip is unknown."""
         chips = visible_chips()
         self._chips = [chip_of(device) for device in devices]
         self._places = [device.index for device in devices] if chips else self._chips
@@ -86,11 +86,11 @@ class TpuTelemetry:
         return _of_group(self._chips, memory, duty) | self._holders(_CHIP.findall(answer.stdout))
 
     def _holders(self, chips: Sequence[tuple[str, str, str]]) -> dict[str, Any]:
-        """Who holds our chips; a chip that nobody holds has no number in its last column."""
+        """The processes that hold our chips; a chip without a holder has no number in its last column."""
         if not chips:
             return {}
-        held = [chips[chip][2] for chip in self._chips if chip < len(chips)]
-        others = sorted({int(pid) for pid in held if pid.isdigit()} - linux.own_processes())
+        holders = [chips[chip][2] for chip in self._chips if chip < len(chips)]
+        others = sorted({int(pid) for pid in holders if pid.isdigit()} - linux.own_processes())
         return {"num_other_processes": len(others), "other_processes": tuple(map(linux.process_name, others))}
 
 

@@ -37,9 +37,9 @@ class EventStream:
         UTF-8 or longer than allowed."""
         # a CR at the end may be the first half of a CRLF
         text = self._rest + chunk
-        held = b"\r" if text.endswith(b"\r") else b""
-        lines = text[: len(text) - len(held)].replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
-        self._rest = lines.pop() + held
+        half_break = b"\r" if text.endswith(b"\r") else b""
+        lines = text[: len(text) - len(half_break)].replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+        self._rest = lines.pop() + half_break
         self._check(len(self._rest))
         events = []
         for line in lines:

@@ -65,15 +65,15 @@ _decode = msgspec.json.Decoder(_Event).decode
 def parse(event: str) -> Delta:
     """Raises MeasurementError where the event is no JSON object of a streamed answer, or holds the server's error."""
     try:
-        found = _decode(event)
+        chunk = _decode(event)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return _any(event)
-    total = found.usage.completion_tokens if found.usage else None
+    total = chunk.usage.completion_tokens if chunk.usage else None
     if total is not None and (type(total) is not int or total < 0):
         return _any(event)
-    if not found.choices:
+    if not chunk.choices:
         return Delta(0, None, total, False)
-    choice = found.choices[0]
+    choice = chunk.choices[0]
     part = choice.delta
     if part is None:
         num_chars = len(choice.text or "")
@@ -119,8 +119,8 @@ def _num_tokens(choice: Mapping[str, Any]) -> int | None:
     if isinstance(token_ids, list):
         return len(token_ids)
     logprobs = choice.get("logprobs")
-    found = logprobs.get("tokens", logprobs.get("content")) if isinstance(logprobs, Mapping) else None
-    return len(found) if isinstance(found, list) else None
+    tokens = logprobs.get("tokens", logprobs.get("content")) if isinstance(logprobs, Mapping) else None
+    return len(tokens) if isinstance(tokens, list) else None
 
 
 def _total_tokens(usage: Mapping[str, Any]) -> int | None:

@@ -107,10 +107,10 @@ def _documents(response: HTTPResponse) -> Iterator[dict[str, Any]]:
             yield document
 
 
-def _logprobs(told: Mapping[str, Any]) -> list[float]:
+def _logprobs(logprobs: Mapping[str, Any]) -> list[float]:
     """Of either API. Raises MeasurementError where one is no log-probability."""
-    found = told.get("token_logprobs") or [entry.get("logprob") for entry in told.get("content") or ()]
-    for value in found:
+    values = logprobs.get("token_logprobs") or [entry.get("logprob") for entry in logprobs.get("content") or ()]
+    for value in values:
         if not isinstance(value, int | float) or not math.isfinite(value) or value > ALMOST_CERTAIN:
             raise MeasurementError(f"a log-probability is {value!r}; want a finite number of at most 0")
-    return [float(value) for value in found]
+    return [float(value) for value in values]

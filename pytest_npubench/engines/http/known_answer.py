@@ -74,10 +74,10 @@ PACER = web.AppKey("pacer", Pacer)
 SENT = web.AppKey("sent", list[dict[str, object]])
 
 
-def application(known: KnownAnswer) -> web.Application:
+def application(answer: KnownAnswer) -> web.Application:
     """Serves both APIs, and whatever model is named."""
     app = web.Application(client_max_size=64 * 2**20)
-    app[KNOWN] = known
+    app[KNOWN] = answer
     app[SENT] = []
     app.cleanup_ctx.append(_paced)
     app.router.add_post("/v1/completions", _answer)
@@ -101,31 +101,31 @@ async def _sent(request: web.Request) -> web.Response:
 
 async def _answer(request: web.Request) -> web.StreamResponse:
     came_s = monotonic()
-    known: KnownAnswer = request.app[KNOWN]
+    answer: KnownAnswer = request.app[KNOWN]
     asked = await request.json()
     response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
     await response.prepare(request)
     total = int(asked["max_tokens"])
     sent_s: list[float] = []
     request.app[SENT].append({"prompt": asked.get("prompt"), "came_s": came_s, "sent_s": sent_s})
-    for first in range(0, total, known.merge):
-        stop = min(first + known.merge, total)
-        event = _event(known, "messages" in asked, first, stop, total)
-        await request.app[PACER].until(came_s + known.ttft_s + (stop - 1) * known.itl_s)
+    for first in range(0, total, answer.merge):
+        stop = min(first + answer.merge, total)
+        event = _event(answer, "messages" in asked, first, stop, total)
+        await request.app[PACER].until(came_s + answer.ttft_s + (stop - 1) * answer.itl_s)
         sent_s.extend([monotonic()] * (stop - first))
         await response.write(event)
-    if known.usage == "last":
+    if answer.usage == "last":
         await response.write(_data({"choices": [], "usage": {"completion_tokens": total}}))
     await response.write(b"data: [DONE]\n\n")
     return response
 
 
-def _event(known: KnownAnswer, chat: bool, first: int, stop: int, total: int) -> bytes:
+def _event(answer: KnownAnswer, chat: bool, first: int, stop: int, total: int) -> bytes:
     text = "".join(f" {token}" for token in range(first, stop))
     choice: dict[str, object] = {"delta": {"content": text}} if chat else {"text": text}
     choice |= {"index": 0, "finish_reason": "length" if stop == total else None}
     document: dict[str, object] = {"choices": [choice]}
-    if known.usage == "running":
+    if answer.usage == "running":
         document["usage"] = {"completion_tokens": stop}
     return _data(document)
 
@@ -143,8 +143,8 @@ def main() -> None:
     parser.add_argument("--merge", type=int, default=1, help="tokens in one event")
     parser.add_argument("--usage", choices=("running", "last", "none"), default="running")
     options = parser.parse_args()
-    known = KnownAnswer(ttft_s=options.ttft_s, itl_s=options.itl_s, merge=options.merge, usage=options.usage)
-    web.run_app(application(known), host="127.0.0.1", port=options.port, print=None)
+    answer = KnownAnswer(ttft_s=options.ttft_s, itl_s=options.itl_s, merge=options.merge, usage=options.usage)
+    web.run_app(application(answer), host="127.0.0.1", port=options.port, print=None)
 
 
 if __name__ == "__main__":

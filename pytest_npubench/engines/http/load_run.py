@@ -88,8 +88,8 @@ class Backlog:
         self._ended: deque[tuple[int, Ended]] = deque()
         self._answers: dict[int, HttpAnswer] = {}
 
-    def add(self, place: int, ended: Ended) -> None:
-        self._ended.append((place, ended))
+    def add(self, index: int, ended: Ended) -> None:
+        self._ended.append((index, ended))
         for _ in range(AT_ONCE):
             if self.unread.is_half_full and self._ended:
                 self._read_first()
@@ -101,8 +101,8 @@ class Backlog:
         return tuple(self._answers[place] for place in sorted(self._answers))
 
     def _read_first(self) -> None:
-        place, ended = self._ended.popleft()
-        self._answers[place] = ended.answer()
+        index, ended = self._ended.popleft()
+        self._answers[index] = ended.answer()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -127,19 +127,19 @@ async def _send_all(endpoint: Endpoint, requests: Sequence[HttpRequest], starts_
             # behind the collection, which would put the first requests off
             started_s = monotonic() if starts_at_s is None else starts_at_s
 
-            async def asked(place: int, request: HttpRequest, message: bytes) -> None:
+            async def asked(index: int, request: HttpRequest, message: bytes) -> None:
                 ended = await ask(connections, endpoint, request, message, now_s=now_s, unread=backlog.unread)
-                backlog.add(place, ended)
+                backlog.add(index, ended)
 
             stalls: list[float] = []
             watch = asyncio.create_task(_watch(stalls))
             tasks, broken = [], asyncio.Event()
-            for place, request in enumerate(requests):
+            for index, request in enumerate(requests):
                 message = connections.message(request)
                 await alarm.until(started_s + request.arrival_s)
                 if broken.is_set():
                     break
-                task = asyncio.create_task(asked(place, request, message))
+                task = asyncio.create_task(asked(index, request, message))
                 task.add_done_callback(lambda done: broken.set() if not done.cancelled() and done.exception() else None)
                 tasks.append(task)
             await asyncio.gather(*tasks)

@@ -49,7 +49,7 @@ def run_shared_load(endpoint: Endpoint, requests: Sequence[HttpRequest], num_pro
 
 
 def _run(endpoint: Endpoint, requests: Sequence[HttpRequest], parts: Sequence[Child]) -> HttpRun:
-    longest_s = max(one.arrival_s + answer_limits(endpoint, one.output_tokens).time_s for one in requests)
+    longest_s = max(item.arrival_s + answer_limits(endpoint, item.output_tokens).time_s for item in requests)
     answers: list[HttpAnswer] = [_lost(request, "") for request in requests]
     stalls: list[float] = []
     lost: list[str] = []
@@ -58,18 +58,18 @@ def _run(endpoint: Endpoint, requests: Sequence[HttpRequest], parts: Sequence[Ch
     for child in parts:
         child.send("run", (starts_at_s,), {})
     for index, child in enumerate(parts):
-        own = slice(index, None, len(parts))
+        share = slice(index, None, len(parts))
         try:
-            told: Told = child.answer(BEFORE_S + longest_s + PATIENCE_S)
-            starts = range(0, told.num_answers, BATCH)
-            found = [one for start in starts for one in child.call("answers", start, start + BATCH)]
+            report: Told = child.answer(BEFORE_S + longest_s + PATIENCE_S)
+            starts = range(0, report.num_answers, BATCH)
+            arrived = [each for start in starts for each in child.call("answers", start, start + BATCH)]
         except UnitLostError as error:
             lost.append(str(error))
-            answers[own] = [_lost(request, str(error)) for request in requests[own]]
+            answers[share] = [_lost(request, str(error)) for request in requests[share]]
             continue
-        answers[own] = [one.answer(request) for one, request in zip(found, requests[own], strict=True)]
-        stalls += told.loop_stalls_s
-        ended_s = max(ended_s, told.ended_s)
+        answers[share] = [each.answer(request) for each, request in zip(arrived, requests[share], strict=True)]
+        stalls += report.loop_stalls_s
+        ended_s = max(ended_s, report.ended_s)
     return HttpRun(
         answers=tuple(answers),
         loop_stalls_s=tuple(sorted(stalls)),

@@ -86,8 +86,8 @@ class DecoderBinaries:
     def caches(self, bucket: int) -> Caches:
         """Shapes [batch, KV heads, bucket, head dimension] of every layer's keys and values."""
         dims = (self.batch_size, self.shape.num_kv_heads, bucket, self.shape.head_dim)
-        one = jax.ShapeDtypeStruct(dims, self.dtype, sharding=self.sharding(heads_axis=1))
-        return Caches(*((one,) * self.shape.num_layers for _ in Caches._fields))
+        layer = jax.ShapeDtypeStruct(dims, self.dtype, sharding=self.sharding(heads_axis=1))
+        return Caches(*((layer,) * self.shape.num_layers for _ in Caches._fields))
 
     def state(self, bucket: int) -> DecoderState:
         vector = self.vector((self.batch_size,))
@@ -119,7 +119,7 @@ class DecoderBinaries:
     def weight_shapes(self) -> Any:
         made = jax.eval_shape(self.weights().function, jax.ShapeDtypeStruct((), np.uint32))
         return jax.tree.map(
-            lambda one, sharding: jax.ShapeDtypeStruct(one.shape, one.dtype, sharding=sharding),
+            lambda weight, sharding: jax.ShapeDtypeStruct(weight.shape, weight.dtype, sharding=sharding),
             made,
             self._weight_shardings,
         )

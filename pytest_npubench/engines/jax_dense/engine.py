@@ -160,7 +160,7 @@ class StaticBucketEngine(AnsweringBuckets):
         """The checksum of the host's probe weights, and the tree of them on the devices."""
         bits: list[int] = []
 
-        def place(path: tuple[str | int, ...], values: Any) -> Any:
+        def put(path: tuple[str | int, ...], values: Any) -> Any:
             like: Any = self._binaries.weight_shapes
             for key in path:
                 like = like[key]
@@ -168,7 +168,7 @@ class StaticBucketEngine(AnsweringBuckets):
             bits.append(weights_bits([narrow]))
             return jax.device_put(narrow, like.sharding)
 
-        tree = probe_weights(self.shape, self._dtype, place)
+        tree = probe_weights(self.shape, self._dtype, put)
         return sum(bits) % 2**32, jax.block_until_ready(tree)
 
     def _seeded_weights(self) -> Any:

@@ -113,8 +113,8 @@ def move(source: Caches, target: Caches) -> Caches:
 
 
 def _copied(part: jax.Array, whole: jax.Array) -> jax.Array:
-    held = min(part.shape[2], whole.shape[2])
-    return jax.lax.dynamic_update_slice(whole, jax.lax.slice_in_dim(part, 0, held, axis=2), (0, 0, 0, 0))
+    length = min(part.shape[2], whole.shape[2])
+    return jax.lax.dynamic_update_slice(whole, jax.lax.slice_in_dim(part, 0, length, axis=2), (0, 0, 0, 0))
 
 
 def logits(shape: DecoderShape, weights: Weights, hidden: jax.Array) -> jax.Array:

@@ -40,11 +40,11 @@ def kernels_s(call: Callable[[], object]) -> float:
 def _by_device(plane: Any) -> list[float]:
     lines = list(plane.lines)
     lines = [line for line in lines if line.name == OPERATIONS_LINE] or lines
-    found: dict[object, float] = defaultdict(float)
+    seconds: dict[object, float] = defaultdict(float)
     for line in lines:
         for event in line.events:
             stats = dict(event.stats)
             name = str(stats.get(OPERATION, ""))
             if name and name.split(".")[0] not in CONTAINERS:
-                found[stats.get(DEVICE)] += event.duration_ns / 1e9
-    return list(found.values())
+                seconds[stats.get(DEVICE)] += event.duration_ns / 1e9
+    return list(seconds.values())

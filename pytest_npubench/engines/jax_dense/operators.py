@@ -63,9 +63,9 @@ class DecoderOperators:
         lengths = self._whole(np.full(rows, part.bucket - 1, np.int32))
 
         def prompt(caches: Any, q: Any, k: Any, v: Any, lengths: Any) -> Any:
-            own = tuple(jnp.swapaxes(new, 1, 2) for new in (k, v))
-            written = tuple(jax.lax.dynamic_update_slice(*pair, (0, 0, 0, 0)) for pair in zip(caches, own, strict=True))
-            return form.attend_prompt(q, *own), written
+            kv = tuple(jnp.swapaxes(new, 1, 2) for new in (k, v))
+            written = tuple(jax.lax.dynamic_update_slice(*pair, (0, 0, 0, 0)) for pair in zip(caches, kv, strict=True))
+            return form.attend_prompt(q, *kv), written
 
         def step(caches: Any, q: Any, k: Any, v: Any, lengths: Any) -> Any:
             new = (k[:, 0], v[:, 0])

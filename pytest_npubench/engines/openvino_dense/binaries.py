@@ -80,9 +80,9 @@ class BucketBinaries:
 
     def copy_into(self, neighbour: BucketBinaries) -> None:
         """Move the batch's keys and values into the cache of another bucket, those of its positions alone."""
-        held = min(self.bucket, neighbour.bucket)
+        length = min(self.bucket, neighbour.bucket)
         for target, source in zip(neighbour._caches, self._caches, strict=True):
-            target[:, :, :held] = source[:, :, :held]
+            target[:, :, :length] = source[:, :, :length]
 
 
 def _run(request: Any) -> None:

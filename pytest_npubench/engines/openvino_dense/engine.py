@@ -60,11 +60,11 @@ class OpenVinoBucketEngine(AnsweringBuckets):
             if bucket not in self.buckets:
                 raise ConfigError(f"bucket {bucket} is not in the engine's set {self.buckets}")
             if bucket not in self._binaries:
-                found = BucketBinaries(
+                binaries = BucketBinaries(
                     self.shape, self._compiler, self._weights, bucket=bucket, batch_size=self.batch_size
                 )
-                self._binaries[bucket] = found
-                self.compiles = (*self.compiles, *found.compiles)
+                self._binaries[bucket] = binaries
+                self.compiles = (*self.compiles, *binaries.compiles)
 
     def begin(self, bucket: int) -> None:
         self._tokens, self._lengths = np.zeros(self.batch_size, np.int32), np.zeros(self.batch_size, np.int32)

@@ -106,10 +106,10 @@ def decode(shape: DecoderShape, weights: Weights, batch_size: int, bucket: int) 
 
 def _rotation_at(shape: DecoderShape, lengths: Node, bucket: int, rows: int) -> tuple[Node, Node]:
     """cos and sin [N, 1, 1, D/2] at each row's position."""
-    place = op.minimum(lengths, constant(np.array(bucket - 1, np.int32)))
+    position = op.minimum(lengths, constant(np.array(bucket - 1, np.int32)))
     axis = constant(np.array(0, np.int64))
     cos, sin = (
-        reshape(op.gather(constant(table), place, axis), (rows, 1, 1, shape.head_dim // 2))
+        reshape(op.gather(constant(table), position, axis), (rows, 1, 1, shape.head_dim // 2))
         for table in rotation_tables(shape, bucket)
     )
     return cos, sin
@@ -123,8 +123,8 @@ def _graph(parameters: tuple[Node, ...], hidden: Node, packed: Node, shape: Deco
     best = op.topk(logits, constant(np.array(1, np.int64)), 1, "max", "value", index_element_type="i32")
     tokens = reshape(best.output(1), (hidden.get_output_shape(0)[0],))
     fixed = constant(np.array(fixed_tokens(shape.vocab_size), np.int64))
-    told = op.gather(logits, fixed, constant(np.array(1, np.int64)))
-    return Graph(parameters=parameters, logits=logits, tokens=tokens, keys_values=packed, fixed_logits=told)
+    fixed_logits = op.gather(logits, fixed, constant(np.array(1, np.int64)))
+    return Graph(parameters=parameters, logits=logits, tokens=tokens, keys_values=packed, fixed_logits=fixed_logits)
 
 
 def _integers(dims: tuple[int, ...]) -> Node:

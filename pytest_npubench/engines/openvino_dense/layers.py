@@ -115,10 +115,10 @@ def attend_step(q: Node, new: tuple[Node, Node], past: tuple[Node, Node], visibl
     seen = op.select(visible, scores(past[0]), hidden)
     weights = op.convert_like(op.softmax(op.concat([seen, scores(new[0])], 3), 3), q)
     length = past[0].get_output_shape(0)[2]
-    old, own = op.variadic_split(
+    old, newest = op.variadic_split(
         weights, constant(np.array(3, np.int64)), constant(np.array([length, 1], np.int64))
     ).outputs()
-    attended = op.add(op.matmul(old, past[1], False, False), op.matmul(own, new[1], False, False))
+    attended = op.add(op.matmul(old, past[1], False, False), op.matmul(newest, new[1], False, False))
     return reshape(attended, (rows, shape.num_heads, 1, shape.head_dim))
 
 

@@ -55,9 +55,9 @@ def memory_for(what: str, device: torch.device) -> Iterator[None]:
     try:
         yield
     except torch.OutOfMemoryError as error:
-        held = torch.cuda.memory_allocated(device) / 1e9 if device.type == "cuda" else 0.0
+        allocated_gb = torch.cuda.memory_allocated(device) / 1e9 if device.type == "cuda" else 0.0
         raise MeasurementError(
-            f"out of memory on {device} ({held:.1f} GB held by tensors) for {what}: {_reason(error)}"
+            f"out of memory on {device} ({allocated_gb:.1f} GB held by tensors) for {what}: {_reason(error)}"
         ) from error
     except RuntimeError as error:
         # torch has no class of its own for a CPU allocator that gives up

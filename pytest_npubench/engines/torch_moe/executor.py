@@ -66,10 +66,10 @@ class HiddenStates:
         if not rows:
             self._kept.pop(row.request, None)
         if states is None or at != layer or len(states) != row.num_tokens:
-            found = "none are kept" if states is None else f"those kept are of {len(states)} tokens before layer {at}"
+            instead = "none are kept" if states is None else f"those kept are of {len(states)} tokens before layer {at}"
             raise MeasurementError(
                 f"request {row.request}: the plan runs {row.num_tokens} tokens from token {row.first_token} on into "
-                f"layer {layer} and wants their hidden states; {found}"
+                f"layer {layer} and wants their hidden states; {instead}"
             )
         return states
 

@@ -69,8 +69,8 @@ def import_kv(sequence: Sequence, cache: PagedKvCache, kv: object) -> None:
     num_tokens = len(kv.token_ids) - 1
     cache.reserve(sequence.request, num_tokens)
     slots = _slots(cache, sequence.request, num_tokens)
-    for held, received in ((cache.keys, kv.keys), (cache.values, kv.values)):
-        held[:, slots] = _from_host(received, kv.dims, held)
+    for pool, received in ((cache.keys, kv.keys), (cache.values, kv.values)):
+        pool[:, slots] = _from_host(received, kv.dims, pool)
     sequence.token_ids = list(kv.token_ids)
     sequence.num_entered = num_tokens
 
@@ -106,10 +106,10 @@ def _slots(cache: PagedKvCache, request: int, num_tokens: int) -> Tensor:
 
 
 def _to_host(rows: Tensor) -> HostBytes:
-    found: HostBytes = rows.contiguous().cpu().view(torch.uint8).numpy()
-    return found
+    data: HostBytes = rows.contiguous().cpu().view(torch.uint8).numpy()
+    return data
 
 
-def _from_host(found: HostBytes, dims: tuple[int, ...], like: Tensor) -> Tensor:
-    writable = np.require(found, requirements="W")  # torch warns of memory that it must not write to
+def _from_host(data: HostBytes, dims: tuple[int, ...], like: Tensor) -> Tensor:
+    writable = np.require(data, requirements="W")  # torch warns of memory that it must not write to
     return torch.from_numpy(writable).view(like.dtype).view(dims).to(like.device)

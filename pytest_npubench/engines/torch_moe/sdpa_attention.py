@@ -115,8 +115,8 @@ def _may_look(looking: Tensor, looked_at: Tensor, window: int | None) -> Tensor:
 def _looked_at(span: Span, key: Tensor, value: Tensor, kv: PagedKvCache, layer: int) -> tuple[Tensor, Tensor]:
     """Keys and values [B, K, S, D]."""
     if span.slots is None:
-        own = key[span.start : span.stop], value[span.start : span.stop]
-        return own[0].transpose(0, 1)[None], own[1].transpose(0, 1)[None]
+        fresh = key[span.start : span.stop], value[span.start : span.stop]
+        return fresh[0].transpose(0, 1)[None], fresh[1].transpose(0, 1)[None]
     flat, dims = span.slots.flatten(), (*span.slots.shape, *key.shape[1:])
     cached = kv.keys[layer].index_select(0, flat), kv.values[layer].index_select(0, flat)
     return cached[0].view(dims).transpose(1, 2), cached[1].view(dims).transpose(1, 2)

@@ -56,20 +56,20 @@ def answers_in_batches(
     """Of an engine that takes so many requests at a time; `weights` as it has them."""
     prompts = prompts.with_one_token()
 
-    def told(asked: Sequence[Asked], together: int = batch_size) -> Logits:
+    def logits_of(asked: Sequence[Asked], together: int = batch_size) -> Logits:
         starts = range(0, len(asked), together)
         return np.concatenate([answered(serve, asked[start : start + together], vocab_size) for start in starts])
 
     asked = prompts.asked()
-    logits = told(asked)
+    logits = logits_of(asked)
     whole = [Asked(np.concatenate(each), each.forced[:0]) for each in asked]
     return Answers(
         prompts=prompts,
         logits=logits,
         agree={
-            "alone": distances(told(asked, together=1), logits).max(axis=-1),
-            "prefill": distances(told(whole)[:, 0], logits[:, -1]),
+            "alone": distances(logits_of(asked, together=1), logits).max(axis=-1),
+            "prefill": distances(logits_of(whole)[:, 0], logits[:, -1]),
         },
-        differ={half: distances(told(edited)[:, 0], logits[:, 0]) for half, edited in prompts.changed().items()},
+        differ={half: distances(logits_of(edited)[:, 0], logits[:, 0]) for half, edited in prompts.changed().items()},
         weights=weights,
     )

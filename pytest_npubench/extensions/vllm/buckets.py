@@ -55,20 +55,20 @@ def declared_in_config(config: Any) -> tuple[DeclaredBuckets, ...]:
 
     An empty or absent set is none. Raises ConfigError, naming the entry, for one that is no set of buckets.
     """
-    found = ((kind, _get(config, path), path) for path, kind in _CONFIGURED.items())
-    return tuple(_declared(kind, values, path) for kind, values, path in found if values)
+    configured = ((kind, _get(config, path), path) for path, kind in _CONFIGURED.items())
+    return tuple(_declared(kind, values, path) for kind, values, path in configured if values)
 
 
 def declared_in_log(lines: Iterable[str]) -> tuple[DeclaredBuckets, ...]:
     """The sets that a log names, the last one of each kind. Raises ConfigError for one that is no set of buckets."""
-    found: dict[str, DeclaredBuckets] = {}
+    declared: dict[str, DeclaredBuckets] = {}
     for number, line in enumerate(lines, start=1):
         for kind, pattern in _LOGGED.items():
             match = re.search(pattern, line)
             values = ast.literal_eval(match[1]) if match else ()
             if values:
-                found[kind] = _declared(kind, values, f"log, line {number}")
-    return tuple(found.values())
+                declared[kind] = _declared(kind, values, f"log, line {number}")
+    return tuple(declared.values())
 
 
 def prompt_buckets(declared: Iterable[DeclaredBuckets], largest: int) -> tuple[int, ...]:

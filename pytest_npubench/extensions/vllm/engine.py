@@ -118,7 +118,7 @@ class VllmEngine:
         """Raises ConfigError where vLLM runs under other settings than were asked for."""
         asked = engine_arguments(self.settings)
         config = self._engine.vllm_config
-        found = {
+        in_force = {
             "max_num_batched_tokens": config.scheduler_config.max_num_batched_tokens,
             "max_num_scheduled_tokens": config.scheduler_config.max_num_scheduled_tokens,
             "max_num_seqs": config.scheduler_config.max_num_seqs,
@@ -128,7 +128,7 @@ class VllmEngine:
             "block_size": config.cache_config.block_size,
             "max_model_len": config.model_config.max_model_len,
         }
-        for name, value in found.items():
+        for name, value in in_force.items():
             if name in asked and value != asked[name]:
                 raise ConfigError(f"vLLM runs with {name} {value!r}; {asked[name]!r} was asked for")
         capacity = (config.cache_config.num_gpu_blocks - 1) * config.cache_config.block_size

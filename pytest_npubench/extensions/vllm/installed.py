@@ -43,12 +43,12 @@ class VllmThere:
 def vllm_there(python: str) -> VllmThere:
     """What that interpreter has. Raises DeviceUnavailableError where there is none or it does not answer, ConfigError
     for a version that this engine does not know."""
-    found = _here() if python == sys.executable else _ask(python)
-    if found is None:
+    there = _here() if python == sys.executable else _ask(python)
+    if there is None:
         where = "" if python == sys.executable else f" in the environment of {python}"
         raise DeviceUnavailableError(f"no vLLM{where}: {HOW}")
-    check_version(found.version, found.distribution)
-    return found
+    check_version(there.version, there.distribution)
+    return there
 
 
 def why_not_served(family: str) -> str:
@@ -64,11 +64,11 @@ def why_not_served(family: str) -> str:
 def _why_not(python: str, family: str) -> str:
     """Asked once for all cases of a family, also where there is nothing: each question is a process."""
     try:
-        found = vllm_there(python)
+        there = vllm_there(python)
     except NpubenchError as error:
         return str(error)
-    build = f"{found.distribution} {found.version}"
-    return "" if found.family == family else f"vLLM here serves {found.platform}, not {family} ({build})"
+    build = f"{there.distribution} {there.version}"
+    return "" if there.family == family else f"vLLM here serves {there.platform}, not {family} ({build})"
 
 
 def _here() -> VllmThere | None:

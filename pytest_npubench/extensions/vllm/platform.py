@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 
-from pytest_npubench.core.families import known
+from pytest_npubench.core.families import all_families
 from pytest_npubench.extensions.vllm.version import InstalledVllm
 
 PLUGIN_GROUP = "vllm.platform_plugins"
@@ -63,7 +63,9 @@ def running_platform() -> VllmPlatform:
 
 def _platform(name: str, known_by: str) -> VllmPlatform:
     """The family declares vLLM's name, or a part of a plugin's name. ROCm, XPU, Ascend, Gaudi and others have none."""
-    family = next((one.name for one in known() if one.vllm_platform and one.vllm_platform in name.lower()), None)
+    family = next(
+        (each.name for each in all_families() if each.vllm_platform and each.vllm_platform in name.lower()), None
+    )
     return VllmPlatform(name=name, family=family, known_by=known_by)
 
 

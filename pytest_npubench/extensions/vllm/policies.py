@@ -72,16 +72,16 @@ def mapping_lines(plan: ServingPlan, points: Iterable[CampaignPoint]) -> tuple[s
     Worked example: "chunked: max_num_batched_tokens=16384, max_num_scheduled_tokens=64, enable_chunked_prefill=True,
     max_num_seqs=32 (decode tokens count inside the chunk); also max_num_scheduled_tokens=128".
     """
-    found: dict[str, list[PolicyMapping]] = {}
+    by_policy: dict[str, list[PolicyMapping]] = {}
     for point in _served(plan, points):
         try:
             mapping = map_policy(settings_of(plan, point))
         except ConfigError:  # its case says so
             continue
-        mappings = found.setdefault(mapping.policy, [])
+        mappings = by_policy.setdefault(mapping.policy, [])
         if mapping not in mappings:
             mappings.append(mapping)
-    return tuple(_line(*mappings) for mappings in found.values())
+    return tuple(_line(*mappings) for mappings in by_policy.values())
 
 
 def _served(plan: ServingPlan, points: Iterable[CampaignPoint]) -> Iterable[ServedPoint]:

@@ -53,12 +53,12 @@ class Compile:
 
 def compiles_in_log(lines: Iterable[str]) -> tuple[Compile, ...]:
     """Every compile and graph capture that a log reports as finished, in order."""
-    found = []
+    compiles = []
     for number, line in enumerate(lines, start=1):
         match = next(filter(None, (pattern.search(line) for pattern in _COMPILES)), None)
         if match:
-            found.append(Compile(name=match["name"] or "", compile_s=float(match["seconds"]), line=number))
-    return tuple(found)
+            compiles.append(Compile(name=match["name"] or "", compile_s=float(match["seconds"]), line=number))
+    return tuple(compiles)
 
 
 def late_compiles(lines: Iterable[str], *, warm_up_ends: str = WARM_UP_ENDS) -> tuple[Compile, ...]:

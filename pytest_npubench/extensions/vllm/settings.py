@@ -174,9 +174,9 @@ def _layered(settings: EngineSettings, chosen: dict[str, Any]) -> PolicyMapping:
     """A scheduler and a worker of ours; what they cannot run under, they refuse themselves when they start."""
     from pytest_npubench.extensions.vllm.layered import settings as layered
 
-    known = ["num_layer_groups", "tokens_per_iteration"]
-    known.append("chunk_size_tokens" if settings.policy == "hybrid" else "merge_cap_tokens")
-    _check_no_more(settings.policy, {name: value for name, value in chosen.items() if name not in known})
+    allowed = ["num_layer_groups", "tokens_per_iteration"]
+    allowed.append("chunk_size_tokens" if settings.policy == "hybrid" else "merge_cap_tokens")
+    _check_no_more(settings.policy, {name: value for name, value in chosen.items() if name not in allowed})
     if not settings.eager or settings.tensor_parallel > 1 or settings.async_scheduling:
         raise UnsupportedPolicyError(
             f"{settings.policy}: vLLM wants eager, tensor_parallel 1 and async_scheduling off for it"

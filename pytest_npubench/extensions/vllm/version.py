@@ -44,11 +44,11 @@ def installed_vllm() -> InstalledVllm | None:
 
 def supported_vllm() -> InstalledVllm:
     """The installed vLLM. Raises DeviceUnavailableError where there is none, ConfigError outside the range."""
-    found = installed_vllm()
-    if found is None:
+    installed = installed_vllm()
+    if installed is None:
         raise DeviceUnavailableError(f"vLLM is not installed; want {supported_range()} (docs/vllm.md has the commands)")
-    check_version(found.version, found.distribution)
-    return found
+    check_version(installed.version, installed.distribution)
+    return installed
 
 
 def check_version(version: str, distribution: str = "vllm") -> None:

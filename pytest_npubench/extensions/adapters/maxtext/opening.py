@@ -77,8 +77,8 @@ def model_arguments(shape: DecoderShape, dtype: str) -> list[str]:
 def _configuration() -> Path:
     """The file that every configuration of MaxText begins with."""
     for package in PACKAGES:
-        found = find_spec(package)
-        for folder in () if found is None else found.submodule_search_locations or ():
+        spec = find_spec(package)
+        for folder in () if spec is None else spec.submodule_search_locations or ():
             return Path(folder) / "configs" / "base.yml"
     raise DeviceUnavailableError(MISSING)
 

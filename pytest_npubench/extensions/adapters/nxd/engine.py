@@ -127,8 +127,8 @@ class NxdEngine(Engine):
             input_ids=ids, attention_mask=mask, position_ids=positions, seq_ids=torch.tensor(list(rows))
         )
         tokens = output.tokens if self._samples_on_device else output.logits[:, -1, :].argmax(-1)
-        found: list[int] = tokens.reshape(len(rows), -1)[:, -1].tolist()
-        return found
+        last_tokens: list[int] = tokens.reshape(len(rows), -1)[:, -1].tolist()
+        return last_tokens
 
     def _check_lengths(self, requests: Sequence[Request]) -> None:
         check_batch(requests, self.batch_size)

@@ -26,8 +26,8 @@ class NeuronRuntime(UnopenedDevices):
 
 
 def _compiler() -> str | None:
-    found = _version(COMPILER)
-    return None if found is None else f"{COMPILER} {found}"
+    version = _version(COMPILER)
+    return None if version is None else f"{COMPILER} {version}"
 
 
 def _version(distribution: str) -> str | None:

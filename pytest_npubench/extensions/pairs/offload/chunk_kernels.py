@@ -55,8 +55,8 @@ class _ChunkBook:
         self.num_graphs += 1
         self.weight_bytes += sum(weight.nbytes for weight in weights)
         self.executable_bytes += len(compiled.runtime_executable().serialize())
-        found: Graph = compiled
-        return found
+        kernel: Graph = compiled
+        return kernel
 
     def all_weights(self) -> list[Floats]:
         return [weight for layer in self.layers for weight in layer.values()]

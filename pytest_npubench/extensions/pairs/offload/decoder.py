@@ -69,15 +69,15 @@ def make_layers(size: DecoderSize) -> tuple[Layer, ...]:
 
 def _layer(size: DecoderSize, index: int) -> Layer:
     chance = np.random.default_rng((size.seed, index))
-    found = {
+    layer = {
         name: (chance.standard_normal(shape) / math.sqrt(shape[0])).astype(np.float32)
         for name, shape in size.weight_shapes().items()
     }
     hot = chance.permutation(size.width)[: size.num_outliers]
     for name in ("gain", "ffn_gain"):
-        found[name] = np.ones(size.width, dtype=np.float32)
-        found[name][hot] = size.outlier_gain
-    return found
+        layer[name] = np.ones(size.width, dtype=np.float32)
+        layer[name][hot] = size.outlier_gain
+    return layer
 
 
 def make_prompt(size: DecoderSize, num_tokens: int, *, batch: int = 0) -> Floats:

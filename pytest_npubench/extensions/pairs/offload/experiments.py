@@ -40,7 +40,7 @@ def experiment(name: str) -> Experiment:
 
 def name_of(settings: object) -> str:
     """Which experiment these settings belong to. Raises RegistryError for what belongs to none."""
-    found: Mapping[str, str] = {place[1]: name for name, place in _PLACES.items()}
-    if type(settings).__name__ not in found:
-        raise RegistryError(f"{settings!r} are no experiment's settings; want one of {', '.join(found)}")
-    return found[type(settings).__name__]
+    names: Mapping[str, str] = {module_and_class[1]: name for name, module_and_class in _PLACES.items()}
+    if type(settings).__name__ not in names:
+        raise RegistryError(f"{settings!r} are no experiment's settings; want one of {', '.join(names)}")
+    return names[type(settings).__name__]

@@ -120,7 +120,7 @@ def prefill_dag(stages: Sequence[Stage], *, num_chunks: int, num_layers: int) ->
         if count < 1:
             raise ConfigError(f"{name} is {count}; want at least 1")
     _check_stages(stages)
-    place = {stage.name: index for index, stage in enumerate(stages)}
+    indices = {stage.name: index for index, stage in enumerate(stages)}
     return SubgraphDag(
         [
             Subgraph(
@@ -129,7 +129,7 @@ def prefill_dag(stages: Sequence[Stage], *, num_chunks: int, num_layers: int) ->
                 layer=layer,
                 unit=stage.unit,
                 duration_s=stage.duration_s(chunk),
-                needs=_needs(stages, place, chunk, layer, index, num_layers),
+                needs=_needs(stages, indices, chunk, layer, index, num_layers),
             )
             for chunk in range(num_chunks)
             for layer in range(num_layers)
@@ -139,12 +139,12 @@ def prefill_dag(stages: Sequence[Stage], *, num_chunks: int, num_layers: int) ->
 
 
 def _needs(
-    stages: Sequence[Stage], place: dict[str, int], chunk: int, layer: int, index: int, num_layers: int
+    stages: Sequence[Stage], indices: dict[str, int], chunk: int, layer: int, index: int, num_layers: int
 ) -> tuple[int, ...]:
     stage, width = stages[index], len(stages)
     if index == 0 and not stage.follows:
         return () if layer == 0 else ((chunk * num_layers + layer) * width - 1,)
-    before = [place[name] for name in stage.follows] or [index - 1]
+    before = [indices[name] for name in stage.follows] or [index - 1]
     chunks = range(chunk + 1) if stage.reads_earlier else (chunk,)
     return tuple((each * num_layers + layer) * width + one for each in chunks for one in before)
 

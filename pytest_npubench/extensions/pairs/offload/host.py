@@ -30,9 +30,9 @@ class OffloadHost:
         self._bench: TechniqueBench | None = None
 
     def open(self, settings: object) -> None:
-        found = experiment(name_of(settings))
-        worker = XlaWorker(core=self._static_core, arena=self._arena, kernels=found.kernels)
-        self._bench = found.bench(settings, Units(self._arena, worker, self._spare_cores))
+        chosen = experiment(name_of(settings))
+        worker = XlaWorker(core=self._static_core, arena=self._arena, kernels=chosen.kernels)
+        self._bench = chosen.bench(settings, Units(self._arena, worker, self._spare_cores))
 
     def load(self) -> None:
         self._opened.load()

@@ -42,7 +42,7 @@ def optimum(dag: SubgraphDag) -> Schedule:
     """A schedule of least makespan. Raises ConfigError above MAX_NODES subgraphs."""
     if len(dag) > MAX_NODES:
         raise ConfigError(f"{len(dag)} subgraphs; the exact optimum is searched for at most {MAX_NODES}")
-    best = min((simulate(dag, name) for name in policy_names()), key=lambda found: found.makespan_s)
+    best = min((simulate(dag, name) for name in policy_names()), key=lambda schedule: schedule.makespan_s)
     search = _OptimumSearch(dag=dag, tails=dag.tails_s(), bound_s=lower_bound_s(dag), best_s=best.makespan_s)
     search.descend(_State(starts={}, free=dict.fromkeys(ROLES, 0.0)))
     return Schedule(policy="optimum", dag=dag, starts_s=search.starts or best.starts_s)
@@ -83,12 +83,12 @@ class _OptimumSearch:
 
     def _earliest(self, state: _State) -> dict[int, float]:
         """When each node whose needs are placed could begin."""
-        found = {}
+        earliest_s = {}
         for index, node in enumerate(self.dag.nodes):
             if index not in state.starts and all(need in state.starts for need in node.needs):
                 ends = [state.starts[need] + self.dag.nodes[need].duration_s for need in node.needs]
-                found[index] = max([state.free[node.unit], *ends])
-        return found
+                earliest_s[index] = max([state.free[node.unit], *ends])
+        return earliest_s
 
     def _branches(self, earliest: dict[int, float]) -> list[int]:
         """The nodes of one unit of which one must come next, the most urgent first."""

@@ -274,7 +274,7 @@ class _Chunk:
 
         x, limit = self._pipeline.tensors("x", self._rows), self._pipeline.limit(self._variant, name, layer)
         output = self._pipeline.tensors(rest, self._rows)
-        found = (x.abs().amax(dim=0) > limit).nonzero().flatten()
-        some = x[:, found]
+        outliers = (x.abs().amax(dim=0) > limit).nonzero().flatten()
+        some = x[:, outliers]
         weights = torch.from_numpy(self._pipeline.weights(name, layer))
-        torch.mm(some - some.clamp(-limit, limit), weights[found], out=output)
+        torch.mm(some - some.clamp(-limit, limit), weights[outliers], out=output)

@@ -79,10 +79,10 @@ class _PipelineBook:
         return {"qkv": (("x",), f"qkv{layer}"), "out": (("h", "mixed"), "h"), "up": (("x",), "up")}[stage]
 
     def _graph(self, stage: str, layer: int, chunk: int) -> Callable[..., Any]:
-        place = stage, layer, chunk
-        if place not in self._graphs:
-            self._graphs[place] = self._compile(stage, layer)
-        return self._graphs[place]
+        key = stage, layer, chunk
+        if key not in self._graphs:
+            self._graphs[key] = self._compile(stage, layer)
+        return self._graphs[key]
 
     def _compile(self, stage: str, layer: int) -> Callable[..., Any]:
         weight: Floats = self._layers[layer][MATRICES[stage]]
@@ -103,5 +103,5 @@ class _PipelineBook:
         self.num_graphs += 1
         self.weight_bytes += weight.size  # INT8
         self.executable_bytes += len(compiled.runtime_executable().serialize())
-        found: Callable[..., Any] = compiled
-        return found
+        kernel: Callable[..., Any] = compiled
+        return kernel

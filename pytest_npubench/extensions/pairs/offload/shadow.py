@@ -127,9 +127,9 @@ class ShadowBench:
         x, w = arena.view(f"{count}/x"), arena.view(f"{count}/w")
         x[:], w[:] = activation(case), weight(case)
         self._references[count] = (x.astype(np.float64) @ w.astype(np.float64)).astype(np.float32)
-        known = calibrate(activation(case, batch=PROFILE_BATCH), count)
-        self._calibrations[count] = known
-        for key, spec in _graphs(count, known, max_min_scale(x)).items():
+        calibration = calibrate(activation(case, batch=PROFILE_BATCH), count)
+        self._calibrations[count] = calibration
+        for key, spec in _graphs(count, calibration, max_min_scale(x)).items():
             self._units.static.build(f"{count}/{key}", spec)
 
     def _alone(self, arm: str, count: int) -> _Ran:
@@ -143,8 +143,8 @@ class ShadowBench:
 
     def _shadow(self, arm: str, count: int) -> _Ran:
         """The bulk goes to the static unit; this process finds the outliers, multiplies them, and adds the two."""
-        arena, known = self._units.arena, self._calibrations[count]
-        product = _torch_residual(arena.view(f"{count}/x"), arena.view(f"{count}/w"), known)
+        arena, calibration = self._units.arena, self._calibrations[count]
+        product = _torch_residual(arena.view(f"{count}/x"), arena.view(f"{count}/w"), calibration)
         bulk, output = arena.view(f"{count}/bulk"), arena.view(f"{count}/y")
         began_s = perf_counter()
         if arm == "serial":
@@ -171,32 +171,32 @@ def _mechanism(arm: str) -> str:
     return SLOW if arm == "parallel_slow" else FAST
 
 
-def _graphs(count: int, known: ActivationCalibration, x_scale: float) -> dict[str, dict[str, object]]:
+def _graphs(count: int, calibration: ActivationCalibration, x_scale: float) -> dict[str, dict[str, object]]:
     shared: dict[str, object] = {"x": f"{count}/x", "weight": f"{count}/w", "output": f"{count}/y", "kind": "int8"}
-    mixed = {**shared, "kind": "mixed", "scale": known.scale, "channels": known.hot_channels}
+    mixed = {**shared, "kind": "mixed", "scale": calibration.scale, "channels": calibration.hot_channels}
     return {
         "fp32": {**shared, "kind": "fp32"},
         "max_min": {**shared, "scale": x_scale},
-        "clip": {**shared, "scale": known.scale},
-        "bulk": {**shared, "scale": known.scale, "output": f"{count}/bulk"},
-        "mixed": mixed if known.hot_channels else {**shared, "scale": known.scale},
+        "clip": {**shared, "scale": calibration.scale},
+        "bulk": {**shared, "scale": calibration.scale, "output": f"{count}/bulk"},
+        "mixed": mixed if calibration.hot_channels else {**shared, "scale": calibration.scale},
     }
 
 
-def _torch_residual(x: Floats, w: Floats, known: ActivationCalibration) -> Callable[[], tuple[Any, int, float]]:
+def _torch_residual(x: Floats, w: Floats, calibration: ActivationCalibration) -> Callable[[], tuple[Any, int, float]]:
     """Finds the channels that exceed the limit in this activation, and multiplies what does; None where none do."""
     import torch
 
-    activations, weights, limit = torch.from_numpy(x), torch.from_numpy(w), known.limit
+    activations, weights, limit = torch.from_numpy(x), torch.from_numpy(w), calibration.limit
 
     def product() -> tuple[Any, int, float]:
         began_s = perf_counter()
-        found = (activations.abs().amax(dim=0) > limit).nonzero().flatten()
+        outliers = (activations.abs().amax(dim=0) > limit).nonzero().flatten()
         rest = None
-        if len(found):
-            some = activations[:, found]
-            rest = (some - some.clamp(-limit, limit)) @ weights[found]
-        return rest, len(found), perf_counter() - began_s
+        if len(outliers):
+            some = activations[:, outliers]
+            rest = (some - some.clamp(-limit, limit)) @ weights[outliers]
+        return rest, len(outliers), perf_counter() - began_s
 
     return product
 

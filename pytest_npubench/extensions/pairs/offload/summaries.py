@@ -183,12 +183,12 @@ def _rows(
 
 
 def _row(of: type[RowT], point: OffloadPoint, visits: Mapping[str, Sequence[Figures]], against: str) -> RowT:
-    own = _of(point, visits)
+    here = _of(point, visits)
     over, interval = None, None
     if point.arm != against:
         other = _of(OffloadPoint(experiment=point.experiment, arm=against, setting=point.setting), visits)
-        over, interval = paired_ratio(point.name, *([visit.total_s for visit in side] for side in (own, other)))
-    figures: dict[str, Any] = {**medians(point.name, own), "over": over, "over_interval": interval}
+        over, interval = paired_ratio(point.name, *([visit.total_s for visit in side] for side in (here, other)))
+    figures: dict[str, Any] = {**medians(point.name, here), "over": over, "over_interval": interval}
     return of(arm=point.arm, setting=point.setting, **figures)
 
 

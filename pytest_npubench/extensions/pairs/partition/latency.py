@@ -74,22 +74,22 @@ class LatencyModel:
         """What a misaligned length takes over an aligned one, by the row count that has most misaligned points."""
         if _is_aligned(tokens):
             return 1.0
-        by_tokens = max(by_rows.values(), key=lambda known: sum(not _is_aligned(one) for one in known))
-        misaligned = sorted((known, seconds) for known, seconds in by_tokens.items() if not _is_aligned(known))
+        by_tokens = max(by_rows.values(), key=lambda measured: sum(not _is_aligned(length) for length in measured))
+        misaligned = sorted((measured, seconds) for measured, seconds in by_tokens.items() if not _is_aligned(measured))
         return max(1.0, line(misaligned, tokens) / self._line(by_tokens, tokens)) if misaligned else 1.0
 
     def npu_s(self, rows: int, cols: int, padded_tokens: int) -> float:
         by_rows = self._of(NPU, rows, cols)
-        held = [
-            (known, tokens)
-            for known, by_tokens in by_rows.items()
+        graphs = [
+            (graph_rows, tokens)
+            for graph_rows, by_tokens in by_rows.items()
             for tokens in by_tokens
-            if known >= rows and tokens >= padded_tokens
+            if graph_rows >= rows and tokens >= padded_tokens
         ]
-        if not held:
+        if not graphs:
             raise PartitionError(f"no NPU graph that holds [{rows}, {cols}] x {padded_tokens} was measured")
-        known, tokens = min(held)
-        return by_rows[known][tokens]
+        graph_rows, tokens = min(graphs)
+        return by_rows[graph_rows][tokens]
 
     def copy_s(self, num_bytes: int) -> float:
         """0 where none was measured: the static unit writes into shared memory itself."""

@@ -148,12 +148,12 @@ class DecoderLayer:
     def operands(self) -> dict[str, NDArray[np.float32]]:
         """Copies of what the layer is made of: hidden [num_tokens, H]; norms [2, H], less 1; cache [2 (key, value), KV
         heads, context + num_tokens, head_dim], filled up to the context; each operator's weight [rows, cols]."""
-        found = {name: self._pair.view(array) for name, array in self._pair.call("layer_names").items()}
+        arrays = {name: self._pair.view(array) for name, array in self._pair.call("layer_names").items()}
         for stage in stages_of(self._splits):
             for name in stage:
                 weight, _ = self._pair.call("operand_names", self.shape.matmul(name, self.num_tokens))
-                found[name] = self._pair.view(weight)
-        return found
+                arrays[name] = self._pair.view(weight)
+        return arrays
 
     def _check_splits(self, splits: Mapping[str, Split]) -> None:
         unknown = sorted(set(splits) - set(OPERATORS))
@@ -176,5 +176,5 @@ def _check_shape(shape: LayerShape, num_tokens: int, context: int) -> None:
 def _runs_layers(pair: Any) -> LayerPair:
     if not (hasattr(pair, "call") and hasattr(pair, "view")):
         raise PartitionError(f"{type(pair).__name__} runs single operators only; a decoder layer runs on the host pair")
-    found: LayerPair = pair
-    return found
+    runner: LayerPair = pair
+    return runner

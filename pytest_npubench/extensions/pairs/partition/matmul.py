@@ -107,12 +107,12 @@ def _check_part(matmul: Matmul, split: Split, part: Part) -> None:
 
 
 def _any_overlap(parts: Iterable[Part]) -> bool:
-    found = list(parts)
+    listed = list(parts)
     return any(
-        one.first_row < other.first_row + other.num_rows
-        and other.first_row < one.first_row + one.num_rows
-        and one.first_token < other.first_token + other.num_tokens
-        and other.first_token < one.first_token + one.num_tokens
-        for index, one in enumerate(found)
-        for other in found[:index]
+        part.first_row < other.first_row + other.num_rows
+        and other.first_row < part.first_row + part.num_rows
+        and part.first_token < other.first_token + other.num_tokens
+        and other.first_token < part.first_token + part.num_tokens
+        for index, part in enumerate(listed)
+        for other in listed[:index]
     )

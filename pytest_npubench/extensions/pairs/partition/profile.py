@@ -143,8 +143,8 @@ class PartitionProfile:
         for sync in self.syncs:
             if mechanism in (None, sync.mechanism):
                 return sync
-        known = ", ".join(sync.mechanism for sync in self.syncs)
-        raise PartitionError(f"the profile has no synchronisation by {mechanism!r}; measured: {known}")
+        measured = ", ".join(sync.mechanism for sync in self.syncs)
+        raise PartitionError(f"the profile has no synchronisation by {mechanism!r}; measured: {measured}")
 
     def sync_inside(self, tokens: int) -> bool:
         return self.decode_sync_inside if tokens == 1 else self.prefill_sync_inside

@@ -66,13 +66,13 @@ class TogetherPoint:
 
 def part_points(shape: OperatorShape, lengths: Sequence[int], options: SplitOptions) -> tuple[PartPoint, ...]:
     """The most valuable first: whole operators, then shares of the rows from the half outwards, short before long."""
-    found = {(GPU, shape.rows, tokens) for tokens in _gpu_lengths(lengths)}
+    parts = {(GPU, shape.rows, tokens) for tokens in _gpu_lengths(lengths)}
     for tokens in lengths:
         sizes = options.padded(tokens)
-        found |= {(NPU, shape.rows, size) for size in (*sizes, *_smaller(options, tokens))}
+        parts |= {(NPU, shape.rows, size) for size in (*sizes, *_smaller(options, tokens))}
         for npu_rows in options.npu_rows(shape.rows, tokens):
-            found |= {(GPU, shape.rows - npu_rows, tokens), *((NPU, npu_rows, size) for size in sizes)}
-    ordered = sorted(found, key=lambda item: (*_distance(item[1], shape.rows), item[2], item[0]))
+            parts |= {(GPU, shape.rows - npu_rows, tokens), *((NPU, npu_rows, size) for size in sizes)}
+    ordered = sorted(parts, key=lambda item: (*_distance(item[1], shape.rows), item[2], item[0]))
     return tuple(PartPoint(unit=unit, rows=rows, cols=shape.cols, tokens=tokens) for unit, rows, tokens in ordered)
 
 
@@ -81,17 +81,17 @@ def together_points(
 ) -> tuple[TogetherPoint, ...]:
     """For each length the split whose units end nearest to each other by what is known, and for the shortest of each
     phase the one with most for the GPU: there the NPU's signal can hide. Those that cannot be priced are left out."""
-    found: list[TogetherPoint] = []
+    points: list[TogetherPoint] = []
     for matmul in map(shape.matmul, sorted(lengths)):
         splits = all_splits(matmul, options, ROW_STRATEGIES)
-        known = {split: gap for split in splits if (gap := _gap_s(model, matmul, split)) is not None}
-        if known:
-            balanced = min(known, key=lambda split: known[split])
-            found.append(TogetherPoint(matmul=matmul, split=balanced, is_balanced=True))
-            heavy = max(known, key=lambda split: split.of(GPU)[0].num_rows)
+        gaps_s = {split: gap for split in splits if (gap := _gap_s(model, matmul, split)) is not None}
+        if gaps_s:
+            balanced = min(gaps_s, key=lambda split: gaps_s[split])
+            points.append(TogetherPoint(matmul=matmul, split=balanced, is_balanced=True))
+            heavy = max(gaps_s, key=lambda split: split.of(GPU)[0].num_rows)
             if heavy != balanced and _is_first_of_phase(matmul.tokens, lengths):
-                found.append(TogetherPoint(matmul=matmul, split=heavy, is_balanced=False))
-    return tuple(found)
+                points.append(TogetherPoint(matmul=matmul, split=heavy, is_balanced=False))
+    return tuple(points)
 
 
 def _gpu_lengths(lengths: Iterable[int]) -> set[int]:

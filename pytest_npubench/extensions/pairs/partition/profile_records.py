@@ -89,5 +89,5 @@ def threshold_tokens(latencies: Sequence[PartLatency]) -> float | None:
             sizes.setdefault((item.rows, item.cols), {})[item.tokens] = item.median_s
     curves = [points for points in sizes.values() if len(points) >= MIN_THRESHOLD_SIZES and min(points.values()) > 0]
     fits = [fit_linear_past_threshold(list(points), list(points.values())) for points in curves]
-    found = sorted(fit.threshold for fit in fits if fit.threshold is not None)
-    return found[len(found) // 2] if 2 * len(found) > len(fits) else None
+    thresholds = sorted(fit.threshold for fit in fits if fit.threshold is not None)
+    return thresholds[len(thresholds) // 2] if 2 * len(thresholds) > len(fits) else None

@@ -81,7 +81,7 @@ def measure_profile(
             pair, records, mechanism=mechanism, until_s=clock() + share_s, clock=clock, seed=seed + index
         )
 
-        def told(num_rounds: int, number: int = index + 1, name: str = shape.name) -> None:
+        def report(num_rounds: int, number: int = index + 1, name: str = shape.name) -> None:
             if on_progress is not None:
                 on_progress(
                     ProfileProgress(
@@ -93,7 +93,7 @@ def measure_profile(
                     )
                 )
 
-        is_finished &= session.measure(shape, wanted, options, max_rounds, told)
+        is_finished &= session.measure(shape, wanted, options, max_rounds, report)
         pair.unload()
     return records.profile(facts, options, is_finished=is_finished)
 

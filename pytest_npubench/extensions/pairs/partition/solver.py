@@ -105,9 +105,9 @@ def solve(
     priced: list[Alternative] = []
     left_out: list[tuple[str, str]] = []
     for name in solver_names() if strategies is None else strategies:
-        found, reason = _priced(model, matmul, name, options or profile.options, sync.mechanism)
-        priced += found
-        if not found:
+        alternatives, reason = _priced(model, matmul, name, options or profile.options, sync.mechanism)
+        priced += alternatives
+        if not alternatives:
             left_out.append((name, reason))
     if not priced:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in left_out)
@@ -126,15 +126,15 @@ def _priced(
     model: LatencyModel, matmul: Matmul, name: str, options: SplitOptions, mechanism: str
 ) -> tuple[list[Alternative], str]:
     """What the profile can price, and why there is nothing where there is nothing."""
-    found: list[Alternative] = []
+    alternatives: list[Alternative] = []
     reason = "it has no split of this operator and length"
     for split in strategy(name).splits(matmul, options):
         check_split(matmul, split)
         try:
-            found.append(Alternative(split=split, prediction=model.predict(matmul, split, mechanism)))
+            alternatives.append(Alternative(split=split, prediction=model.predict(matmul, split, mechanism)))
         except PartitionError as error:
             reason = str(error)
-    return found, reason
+    return alternatives, reason
 
 
 def split_text(matmul: Matmul, split: Split) -> str:

@@ -60,9 +60,9 @@ def check_supported(config: Any, version: str) -> LayeredSettings:
     settings = LayeredSettings.of(config.additional_config)
     reasons = [_reason(config, rule) for rule in (*_RULES, _chunking_rule(settings))]
     reasons += [_scheduler_reason(config), _batch_reason(config, settings)]
-    found = [reason for reason in reasons if reason is not None]
-    if found:
-        raise ConfigError("layered prefill in vLLM cannot start: " + "; ".join(found))
+    objections = [reason for reason in reasons if reason is not None]
+    if objections:
+        raise ConfigError("layered prefill in vLLM cannot start: " + "; ".join(objections))
     return settings
 
 
@@ -89,8 +89,8 @@ def check_attention(attention_groups: Any) -> None:
     for group in (group for groups in attention_groups for group in groups):
         name = group.backend.get_name()
         if name not in ATTENTION_BACKENDS:
-            known = ", ".join(ATTENTION_BACKENDS)
-            raise ConfigError(f"layered prefill in vLLM: attention backend {name}; want {known} (--attention-backend)")
+            want = ", ".join(ATTENTION_BACKENDS)
+            raise ConfigError(f"layered prefill in vLLM: attention backend {name}; want {want} (--attention-backend)")
         if group.kernel_block_size is not None:
             raise ConfigError(
                 f"layered prefill in vLLM: {name} splits its KV blocks of {group.kv_cache_spec.block_size} tokens into "

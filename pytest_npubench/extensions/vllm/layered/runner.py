@@ -53,8 +53,8 @@ class LayeredModelRunner(GPUModelRunner):  # type: ignore[misc] # vLLM is absent
 
     def layered_counts(self) -> dict[str, int]:
         """Stages so far, and the bytes of hidden states held now and at most."""
-        held = {"hidden_bytes": self._states.num_bytes, "peak_hidden_bytes": self._states.peak_bytes}
-        return {**asdict(self._counts), **held}
+        num_bytes = {"hidden_bytes": self._states.num_bytes, "peak_hidden_bytes": self._states.peak_bytes}
+        return {**asdict(self._counts), **num_bytes}
 
     def _update_states(self, scheduler_output: Any) -> Any:
         """Whoever has ended, was aborted or preempted has no hidden states any more, also where no forward follows."""

@@ -48,12 +48,12 @@ class LayeredSettings:
     def of(cls, additional_config: Mapping[str, Any]) -> LayeredSettings:
         """Out of vLLM's additional_config; the defaults where it says nothing. Raises ConfigError for unknown names."""
         given = additional_config.get(CONFIG_KEY, {})
-        known = [field.name for field in fields(cls)]
+        names = [field.name for field in fields(cls)]
         if not isinstance(given, Mapping):
-            raise ConfigError(f"{CONFIG_KEY} is {given!r}; want an object with {', '.join(known)}")
+            raise ConfigError(f"{CONFIG_KEY} is {given!r}; want an object with {', '.join(names)}")
         for name in given:
-            if name not in known:
-                raise ConfigError(f"{CONFIG_KEY}: unknown setting {name!r}; known: {', '.join(known)}")
+            if name not in names:
+                raise ConfigError(f"{CONFIG_KEY}: unknown setting {name!r}; known: {', '.join(names)}")
         return cls(**given)
 
     @property

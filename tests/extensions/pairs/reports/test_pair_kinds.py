@@ -115,7 +115,7 @@ def split_visit(plan: PartitionPlan, point: PairPoint) -> Visit:
         seconds = 1e-4 * (1 + point.matmul.tokens)
         return SplitVisit(**dict.fromkeys(SPLIT_SECONDS, seconds))
     if isinstance(point, DecisionPoint):
-        return DecisionVisit(**dict.fromkeys(SPLIT_SECONDS, 1e-4), place=0, predicted_s=1.1e-4)
+        return DecisionVisit(**dict.fromkeys(SPLIT_SECONDS, 1e-4), split_index=0, predicted_s=1.1e-4)
     if isinstance(point, RoundTripPoint):
         return RoundTripVisit(trips_s={"flag": (1e-6,) * 100, "pipe": (9e-5,) * 100})
     if isinstance(point, StreamPoint):

@@ -31,16 +31,16 @@ def solver_names() -> tuple[str, ...]:
     return tuple(name for name in strategy_names() if not strategy(name).is_baseline)
 
 
-def register(own: Strategy) -> None:
+def register(offered: Strategy) -> None:
     """Make a strategy known. Raises RegistryError for a name that is missing or taken and for what has no splits."""
-    name = getattr(own, "name", None)
+    name = getattr(offered, "name", None)
     if not isinstance(name, str) or not name:
-        raise RegistryError(f"a strategy needs a name; {own!r} has none")
+        raise RegistryError(f"a strategy needs a name; {offered!r} has none")
     if name in strategy_names():
         raise RegistryError(f"a strategy named {name!r} already exists; names taken: {', '.join(strategy_names())}")
-    if not callable(getattr(own, "splits", None)) or not isinstance(getattr(own, "is_baseline", None), bool):
+    if not callable(getattr(offered, "splits", None)) or not isinstance(getattr(offered, "is_baseline", None), bool):
         raise RegistryError(f"strategy {name!r}: want splits(matmul, options) and is_baseline, true or false")
-    _registered[name] = own
+    _registered[name] = offered
 
 
 def strategy(name: str) -> Strategy:
@@ -52,10 +52,10 @@ def strategy(name: str) -> Strategy:
             f"no strategy {name!r}; known: {', '.join(strategy_names())}{did_you_mean(name, strategy_names())}"
         )
     module = import_module(f"{__name__}.{name}")
-    found: Strategy | None = getattr(module, "STRATEGY", None)
-    if found is None or found.name != name:
+    shipped: Strategy | None = getattr(module, "STRATEGY", None)
+    if shipped is None or shipped.name != name:
         raise RegistryError(f"strategies/{name}.py does not define STRATEGY of name {name!r}")
-    return found
+    return shipped
 
 
 def all_splits(matmul: Matmul, options: SplitOptions, strategies: Sequence[str] | None = None) -> tuple[Split, ...]:
@@ -63,14 +63,14 @@ def all_splits(matmul: Matmul, options: SplitOptions, strategies: Sequence[str] 
 
     Raises RegistryError for an unknown name, PartitionError where a strategy makes a split that does not fit.
     """
-    found = [
+    splits = [
         split
         for name in (solver_names() if strategies is None else strategies)
         for split in strategy(name).splits(matmul, options)
     ]
-    for split in found:
+    for split in splits:
         check_split(matmul, split)
-    return tuple(found)
+    return tuple(splits)
 
 
 def _shipped_names() -> tuple[str, ...]:

@@ -50,16 +50,16 @@ def measure_contrast(
     pair.load(matmul, (*single.values(), split))
     arms: list[tuple[Split, str]] = [(each, pair.mechanisms[0]) for each in single.values()]
     arms += [(split, mechanism) for mechanism in pair.mechanisms]
-    runs: dict[int, list[SplitTiming]] = {place: [] for place in range(len(arms))}
+    runs: dict[int, list[SplitTiming]] = {index: [] for index in range(len(arms))}
     generator = np.random.default_rng(seed)
     for _ in range(num_rounds):
-        for place in generator.permutation(len(arms)).tolist():
-            runs[place].append(pair.run(matmul, arms[place][0], mechanism=arms[place][1]))
+        for index in generator.permutation(len(arms)).tolist():
+            runs[index].append(pair.run(matmul, arms[index][0], mechanism=arms[index][1]))
     return Contrast(
         matmul=matmul,
         split=split,
-        alone={unit: tuple(runs[place]) for place, unit in enumerate(single)},
-        shared={mechanism: tuple(runs[place + len(single)]) for place, mechanism in enumerate(pair.mechanisms)},
+        alone={unit: tuple(runs[index]) for index, unit in enumerate(single)},
+        shared={mechanism: tuple(runs[index + len(single)]) for index, mechanism in enumerate(pair.mechanisms)},
     )
 
 

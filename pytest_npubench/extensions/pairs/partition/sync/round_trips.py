@@ -36,6 +36,6 @@ def measure_round_trips(pair: UnitPair, *, num_trips: int = 1000, num_blocks: in
         raise MeasurementError(f"{num_trips} round trips in {num_blocks} blocks: want at least one trip a block")
     samples: dict[str, list[float]] = {mechanism: [] for mechanism in pair.mechanisms}
     for _ in range(num_blocks):
-        for mechanism, found in samples.items():
-            found.extend(pair.round_trips_s(mechanism, num_trips // num_blocks + 1)[1:])
-    return tuple(RoundTrips(mechanism=mechanism, samples_s=tuple(found)) for mechanism, found in samples.items())
+        for mechanism, trips_s in samples.items():
+            trips_s.extend(pair.round_trips_s(mechanism, num_trips // num_blocks + 1)[1:])
+    return tuple(RoundTrips(mechanism=mechanism, samples_s=tuple(trips_s)) for mechanism, trips_s in samples.items())

@@ -65,9 +65,9 @@ class LayerRun:
         self._stages = stages_of(splits)
         self._matmuls = {name: shape.matmul(name, num_tokens) for stage in self._stages for name in stage}
         alone = {name: _alone(matmul) for name, matmul in self._matmuls.items()}
-        told = {name: splits.get(name, alone[name]) for name in self._matmuls}
-        self._load(alone, told)
-        self._split_work = tuple(self._stage_work(stage, told) for stage in self._stages)
+        chosen = {name: splits.get(name, alone[name]) for name in self._matmuls}
+        self._load(alone, chosen)
+        self._split_work = tuple(self._stage_work(stage, chosen) for stage in self._stages)
         self._alone_work = tuple(self._stage_work(stage, alone) for stage in self._stages)
         self._inputs = tuple(self._input(stage[0]) for stage in self._stages)
         self._outputs = self._read_outputs()
@@ -119,12 +119,12 @@ class LayerRun:
         cos, sin = self._rope
         return self._torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
 
-    def _load(self, alone: Mapping[str, Split], told: Mapping[str, Split]) -> None:
+    def _load(self, alone: Mapping[str, Split], chosen: Mapping[str, Split]) -> None:
         for stage in self._stages:
-            length = max(activation_length(self._matmuls[name], (told[name],)) for name in stage)
+            length = max(activation_length(self._matmuls[name], (chosen[name],)) for name in stage)
             for name in stage:
                 compiled = self._units.load(
-                    self._matmuls[name], (alone[name], told[name]), source=f"layer.{stage[0]}", length=length
+                    self._matmuls[name], (alone[name], chosen[name]), source=f"layer.{stage[0]}", length=length
                 )
                 self.compiled.update(compiled)
 

@@ -47,13 +47,13 @@ def open_openvino_pair(
 def device_names(name: str) -> tuple[str, str]:
     """The static and the dynamic unit's device. Raises RegistryError saying what is allowed."""
     family, _, devices = name.partition(":")
-    found = devices.split(",")
-    if family != FAMILY or len(found) != 2 or not all(map(_is_device, found)):
+    names = devices.split(",")
+    if family != FAMILY or len(names) != 2 or not all(map(_is_device, names)):
         raise RegistryError(
             f"no pair {name!r}: want openvino:STATIC,DYNAMIC with two of {', '.join(KINDS)}, or one with its number: "
             f"GPU.1; such as {', '.join(PAIRS)}"
         )
-    return found[0], found[1]
+    return names[0], names[1]
 
 
 def _is_device(name: str) -> bool:

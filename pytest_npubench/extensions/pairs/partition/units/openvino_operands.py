@@ -42,8 +42,8 @@ class OpenVinoOperandStore:
 
         Raises MeasurementError where memory is short.
         """
-        known = self._operands.get(matmul)
-        if known is not None and len(known.tokens) >= num_tokens:
+        operand = self._operands.get(matmul)
+        if operand is not None and len(operand.tokens) >= num_tokens:
             return False
         with memory_for(f"{matmul.name} [{matmul.rows}, {matmul.cols}] x {num_tokens} tokens"):
             tokens = np.zeros((num_tokens, matmul.cols), np.float32)

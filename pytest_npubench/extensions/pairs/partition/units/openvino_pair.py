@@ -110,8 +110,8 @@ class OpenVinoPair:
 
     def operands(self, matmul: Matmul) -> tuple[Floats, Floats]:
         """The weight [rows, cols] and the activation [cols, tokens] of a loaded operator."""
-        found = self._operands[matmul]
-        return found.weight, found.tokens[: matmul.tokens].T
+        operand = self._operands[matmul]
+        return operand.weight, operand.tokens[: matmul.tokens].T
 
     def round_trips_s(self, mechanism: str, num_trips: int) -> tuple[float, ...]:
         """A trip is a request of eight numbers on the static unit, then one on the other, each waited for."""

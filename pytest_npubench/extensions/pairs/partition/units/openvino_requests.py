@@ -116,9 +116,9 @@ class Requests:
     def _lost(self, running: Mapping[str, Work]) -> list[str]:
         """Let those end that still run, or they would be busy when they are wanted next. Returns those that cannot."""
         lost = []
-        for unit, one in running.items():
+        for unit, work in running.items():
             try:
-                one.request.wait()
+                work.request.wait()
             except RuntimeError:
                 lost.append(unit)
         self._forget_ends()

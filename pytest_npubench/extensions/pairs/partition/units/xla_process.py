@@ -134,9 +134,9 @@ class XlaProcess:
         fence()
         self._num_seen = channel[words.GO]
         channel[words.FAILED] = 0
-        for place in range(channel[words.NUM_KEYS]):
+        for index in range(channel[words.NUM_KEYS]):
             try:
-                self._run_key(place)
+                self._run_key(index)
             except Exception as error:  # noqa: BLE001 (likewise)
                 channel[words.FAILED] = 1
                 self._owner.answer_error(error)
@@ -147,14 +147,14 @@ class XlaProcess:
         if mechanism != FLAG:
             self._done[mechanism].ring()
 
-    def _run_key(self, place: int) -> None:
-        run = self._runs[int(self._channel.keys[place])]
+    def _run_key(self, index: int) -> None:
+        run = self._runs[int(self._channel.keys[index])]
         began_s = perf_counter()
         copy_s = run()
-        self._channel.seconds[0, place] = perf_counter() - began_s
-        self._channel.seconds[1, place] = copy_s or 0.0
+        self._channel.seconds[0, index] = perf_counter() - began_s
+        self._channel.seconds[1, index] = copy_s or 0.0
         fence()
-        self._channel.words[words.PROGRESS] = place + 1
+        self._channel.words[words.PROGRESS] = index + 1
 
 
 def _check_nothing() -> None:

@@ -109,8 +109,8 @@ class XlaWorker:
         before was not waited for."""
         check_mechanism(mechanism)
         self._check_submission(keys)
-        for place, key in enumerate(keys):
-            self._channel.keys[place] = self._ids[key]
+        for index, key in enumerate(keys):
+            self._channel.keys[index] = self._ids[key]
         self._begin(len(keys), mechanism)
         self._submitted = tuple(keys)
         self._ring(mechanism)

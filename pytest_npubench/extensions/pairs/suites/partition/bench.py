@@ -56,13 +56,13 @@ class PartitionBench:
         for point in points:
             for matmul, split in point.loads(self._opened) if point.name not in failures else ():
                 by_matmul.setdefault(matmul, {})[point.name] = split
-        for index, (matmul, own) in enumerate(by_matmul.items()):
+        for index, (matmul, splits) in enumerate(by_matmul.items()):
             stage(f"compiling operator {index + 1}/{len(by_matmul)}")
             try:
                 with self._words.kept():
-                    self._load(matmul, tuple(own.values()))
+                    self._load(matmul, tuple(splits.values()))
             except Exception as error:  # noqa: BLE001 - no memory, a graph that does not compile: its cases say so
-                failures |= {name: failure_reason(name, error) for name in own}
+                failures |= {name: failure_reason(name, error) for name in splits}
         return failures
 
     def _decide(self, points: Sequence[PairPoint], stage: Callable[[str], None]) -> dict[str, str]:
@@ -92,10 +92,10 @@ class PartitionBench:
             self._units.unload()
             if len(shapes) == 1:
                 return dict.fromkeys(shapes, error)
-        found: dict[Shape, PartitionProfile | Exception] = {}
+        profiles: dict[Shape, PartitionProfile | Exception] = {}
         for shape in sorted(shapes):
-            found |= self._profiles({shape}, stage)
-        return found
+            profiles |= self._profiles({shape}, stage)
+        return profiles
 
     def _profile(self, shapes: Collection[Shape], stage: Callable[[str], None]) -> PartitionProfile:
         """Of the operators with these rows and columns."""
@@ -105,7 +105,7 @@ class PartitionBench:
             (1, *self._plan.partition.standard_sizes),
             budget_s=max(self._plan.size.budget_s * PROFILE_SHARE, MIN_PROFILE_S * len(shapes)),
             options=self._plan.options,
-            on_progress=lambda told: stage(f"profiling {told.operator}, round {told.num_rounds}"),
+            on_progress=lambda progress: stage(f"profiling {progress.operator}, round {progress.num_rounds}"),
         )
 
     def _load(self, matmul: Matmul, splits: Sequence[Split]) -> None:

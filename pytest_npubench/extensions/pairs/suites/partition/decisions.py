@@ -40,7 +40,7 @@ def regret(plan: PartitionPlan, matmul: Matmul, measured: Measured) -> Regret:
         relative_errors=(),
     )
     decided = measured.visits(decision.name, DecisionVisit)[-1][0]  # the last: a resumed campaign decided anew
-    return regret_between(every.splits[decided.place], decided.predicted_s, every)
+    return regret_between(every.splits[decided.split_index], decided.predicted_s, every)
 
 
 def _split_points(plan: PartitionPlan, matmul: Matmul) -> tuple[SplitPoint, ...]:

@@ -31,14 +31,14 @@ def rounds_of(
 ) -> tuple[float, ...]:
     """The median of a split's figure over each round's visits, so that rounds of two points can be paired. Raises
     MeasurementError with the reason where the point failed, or no visit has that figure."""
-    known = [
+    by_round = [
         [value for visit in visits if (value := figure(visit)) is not None]
         for visits in measured.visits(point.name, SplitVisit)
     ]
-    found = tuple(statistics.median(values) for values in known if values)
-    if not found:
+    medians = tuple(statistics.median(values) for values in by_round if values)
+    if not medians:
         raise MeasurementError(f"{point.name}: no visit has the figure that is asked of it")
-    return found
+    return medians
 
 
 def total_s(measured: Measured, point: CampaignPoint) -> tuple[float, ...]:
@@ -60,5 +60,5 @@ def ratio_metric(name: str, over: Sequence[float], under: Sequence[float], *, be
 def check_columns(*columns: Sequence[float]) -> None:
     """Raises ValueError unless all have a value for each place, of one place or more."""
     if not columns[0] or len({len(column) for column in columns}) > 1:
-        found = ", ".join(str(len(column)) for column in columns)
-        raise ValueError(f"columns of {found} values; want one length of 1 or more")
+        lengths = ", ".join(str(len(column)) for column in columns)
+        raise ValueError(f"columns of {lengths} values; want one length of 1 or more")

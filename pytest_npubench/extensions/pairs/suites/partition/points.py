@@ -187,17 +187,17 @@ class StreamPoint(PairPoint):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionVisit(SplitVisit):
-    """One run of what the solver decided. place: which of all splits that is, in their order; predicted_s: the seconds
+    """One run of what the solver decided. split_index: its index among all splits; predicted_s: the seconds
     it predicted for it."""
 
-    place: int
+    split_index: int
     predicted_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionPoint(OperatorPoint):
     """What the solver decides for an operator, by a profile that the campaign's bench measures for itself: the decided
-    split is run, beside its place among all splits and the seconds predicted for it."""
+    split is run, beside its index among all splits and the seconds predicted for it."""
 
     matmul: Matmul
 
@@ -215,7 +215,7 @@ class DecisionPoint(OperatorPoint):
         decision = opened.decision(self.matmul)
         return DecisionVisit(
             **asdict(opened.run(self.matmul, decision.split)),
-            place=all_splits(self.matmul, opened.plan.options).index(decision.split),
+            split_index=all_splits(self.matmul, opened.plan.options).index(decision.split),
             predicted_s=decision.predicted_s,
         )
 

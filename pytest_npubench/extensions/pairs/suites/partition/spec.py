@@ -50,5 +50,5 @@ class PartitionSpec:
 
     def size(self, profile: str) -> PartitionSize | None:
         """The run size of that name; None where the profile splits nothing."""
-        found = size_of(self.profiles, profile)
-        return found and replace(found, models=found.models or self.models)
+        size = size_of(self.profiles, profile)
+        return size and replace(size, models=size.models or self.models)

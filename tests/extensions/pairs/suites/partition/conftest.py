@@ -95,7 +95,7 @@ def split_visit(total_s: float = 1.0, **known: Any) -> SplitVisit:
 
 
 def decision_visit(total_s: float, *, place: int, predicted_s: float) -> DecisionVisit:
-    return DecisionVisit(**asdict(split_visit(total_s)), place=place, predicted_s=predicted_s)
+    return DecisionVisit(**asdict(split_visit(total_s)), split_index=place, predicted_s=predicted_s)
 
 
 @pytest.fixture

@@ -104,12 +104,12 @@ def test_a_decision_is_run_beside_its_place_and_what_was_predicted(make_bench):
     decision = points[0]
     found = bench.sample(decision, 0)
     splits = all_splits(DOWN, PLAN.options)
-    decided = splits[found.place]
+    decided = splits[found.split_index]
     brute = {split: units.timing(DOWN, split).total_s for split in splits}
     assert units._last[DOWN] == decided
     assert brute[decided] == pytest.approx(min(brute.values()), rel=0.02)
     assert found.predicted_s == pytest.approx(found.total_s, rel=0.05)
-    assert list(found.columns())[-2:] == ["place", "predicted_s"]
+    assert list(found.columns())[-2:] == ["split_index", "predicted_s"]
 
 
 SPLIT = ("total_s", "gpu_s", "npu_s", "sync_s", "copy_s", "compile_s")
@@ -119,7 +119,7 @@ SPLIT = ("total_s", "gpu_s", "npu_s", "sync_s", "copy_s", "compile_s")
     ("of", "columns"),
     [
         (SplitVisit, SPLIT),
-        (DecisionVisit, (*SPLIT, "place", "predicted_s")),
+        (DecisionVisit, (*SPLIT, "split_index", "predicted_s")),
         (StreamVisit, ("gpu", "npu")),
         (OverlapVisit, ("queued_s", "fast_s", "fast_exposed_s", "slow_s", "slow_exposed_s")),
         (

@@ -110,11 +110,11 @@ def _matmuls(case: Case, plan: PartitionPlan) -> list[Matmul]:
 
 def _baselines(plan: PartitionPlan, matmul: Matmul) -> dict[str, SplitPoint]:
     """By the name that the figure gives them; a strategy without a split of this length is left out."""
-    found = {}
+    points = {}
     for strategy, name in BASELINES.items():
         if splits := all_splits(matmul, plan.options, (strategy,)):
-            found[name] = SplitPoint(matmul=matmul, split=splits[0])
-    return found
+            points[name] = SplitPoint(matmul=matmul, split=splits[0])
+    return points
 
 
 KIND = BucketEdgesKind()

@@ -62,33 +62,33 @@ class SolverKind(PartitionExperiment):
 
     def judge(self, case: Case, plan: PartitionPlan, measured: Measured) -> Judgement:
         matmul = _matmul(case, plan)
-        found = regret(plan, matmul, measured)
+        outcome = regret(plan, matmul, measured)
         samples = total_s(measured, DecisionPoint(matmul=matmul))
-        speedup = found.speedup or 1.0
+        speedup = outcome.speedup or 1.0
         return Judgement(
             verdict=judge_gates(()),
-            what=f"{found.decided.strategy}: {split_text(matmul, found.decided)}",
+            what=f"{outcome.decided.strategy}: {split_text(matmul, outcome.decided)}",
             metrics=(
                 time_metric("decided_s", samples),
                 Metric(name="speedup", unit="ratio", value=speedup, better="higher", gate="none"),
-                Metric(name="regret", unit="", value=found.regret, gate="difference", margin=REGRET_MARGIN),
+                Metric(name="regret", unit="", value=outcome.regret, gate="difference", margin=REGRET_MARGIN),
             ),
-            measured_s=found.decided_s,
-            predicted_s=found.predicted_s,
-            error=found.prediction_error,
+            measured_s=outcome.decided_s,
+            predicted_s=outcome.predicted_s,
+            error=outcome.prediction_error,
             detail=SolverDetail(
                 operator=matmul.name,
                 shape=(matmul.rows, matmul.cols, matmul.tokens),
-                strategy=found.decided.strategy,
-                split=split_text(matmul, found.decided),
-                best_strategy=found.best.strategy,
-                best_split=split_text(matmul, found.best),
-                decided_s=found.decided_s,
-                best_s=found.best_s,
-                single_s=found.single_s,
-                regret=found.regret,
-                speedup=found.speedup,
-                gpu_share=found.decided.share(GPU),
+                strategy=outcome.decided.strategy,
+                split=split_text(matmul, outcome.decided),
+                best_strategy=outcome.best.strategy,
+                best_split=split_text(matmul, outcome.best),
+                decided_s=outcome.decided_s,
+                best_s=outcome.best_s,
+                single_s=outcome.single_s,
+                regret=outcome.regret,
+                speedup=outcome.speedup,
+                gpu_share=outcome.decided.share(GPU),
             ),
         )
 

@@ -101,16 +101,16 @@ class SyncCostKind(PartitionExperiment):
 
 def _trips_s(measured: Measured) -> dict[str, list[float]]:
     """Seconds of all trips, by mechanism."""
-    found: dict[str, list[float]] = {}
+    trips: dict[str, list[float]] = {}
     for visit in all_visits(measured, TRIPS, RoundTripVisit):
         for mechanism, trips_s in visit.trips_s.items():
-            found.setdefault(mechanism, []).extend(trips_s)
-    return found
+            trips.setdefault(mechanism, []).extend(trips_s)
+    return trips
 
 
 def _splits(plan: PartitionPlan) -> tuple[SplitPoint, ...]:
     """The GPU and the NPU alone, and half of the rows each under the fastest and the slowest mechanism."""
-    matmul = min((plan.matmul(name, 1) for name in plan.operator_names), key=lambda one: one.weight_elements)
+    matmul = min((plan.matmul(name, 1) for name in plan.operator_names), key=lambda shape: shape.weight_elements)
     halves = row_split(matmul)
     return (
         SplitPoint(matmul=matmul, split=alone(matmul, GPU)),
