@@ -18,7 +18,6 @@ TO_DO = (
     "engines/aihub",
     "extensions/compilers",
     "extensions/pairs/cli",
-    "extensions/pairs/phone_profile",
     "extensions/pairs/suites/offload/report",
     "extensions/pairs/suites/partition/report",
     "extensions/planning",
