@@ -80,9 +80,7 @@ def add_parser(commands: Commands, about: str) -> None:
     )
     parser.add_argument("--top", metavar="N", type=setting_count, default=10, help="of the best (default 10)")
     parser.add_argument("--seed", type=seed, default=0, help="of lengths, arrivals and router (default 0)")
-    where = parser.add_mutually_exclusive_group()
-    where.add_argument("--processes", metavar="N", type=process_count, help="default: one a core")
-    where.add_argument("--ray", metavar="ADDRESS", help="on a Ray cluster, such as auto or 10.0.0.1:6379")
+    parser.add_argument("--processes", metavar="N", type=process_count, help="default: one a core")
     parser.add_argument(
         "--results", metavar="PATH", type=Path, help="where results are kept, and read from (default: nowhere)"
     )
@@ -133,7 +131,7 @@ def searched(arguments: argparse.Namespace) -> Search:
         best_at_each_price,
         closest,
     )
-    from pytest_npubench.extensions.planning.cli.search_pools import processes, ray_cluster
+    from pytest_npubench.extensions.planning.cli.search_pools import processes
     from pytest_npubench.extensions.planning.cli.search_results import append
     from pytest_npubench.extensions.planning.cli.searched_settings import Goal
     from pytest_npubench.workloads import workload
@@ -166,8 +164,7 @@ def searched(arguments: argparse.Namespace) -> Search:
             )
 
     rank = OBJECTIVES[arguments.objective]
-    number = arguments.processes or os.cpu_count() or 1
-    with ray_cluster(arguments.ray) if arguments.ray else processes(number) as pool:
+    with processes(arguments.processes or os.cpu_count() or 1) as pool:
         simulations = Simulations(pool, goal, learnt)
         _outcomes_into(contenders, simulations, goal, arguments.results)
         found = best(contenders, rank, arguments.top, simulations)
