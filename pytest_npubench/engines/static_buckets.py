@@ -84,7 +84,7 @@ class StaticBuckets(Engine):
     # -- what a decoder does with its binaries; the buckets are loaded
 
     def load_slots(self) -> None:
-        """Compile what serving needs (slot_executor.py): every bucket, and moves between neighbours both ways."""
+        """Compile what serving on slots needs: every bucket, and moves between neighbours both ways."""
         self.load(self.buckets)
 
     @abstractmethod

@@ -7,7 +7,7 @@ import pytest_npubench
 
 WHY = {
     "buckets/kinds/band_coverage.py": ["covered_fraction"],  # the case's own limit counts the misses
-    "buckets/kinds/batch_search.py": ["kendall_tau"],  # of an order whose first place has a limit
+    "planning/kinds/batch_search.py": ["kendall_tau"],  # of an order whose first place has a limit
     "buckets/kinds/prediction.py": ["name"],  # shares of padding, which the lengths drawn decide
     "offload/kinds/chunk_sharing.py": ["saved_fraction"],  # the plan's own
     "offload/kinds/out_of_order.py": ["contribution_over_fifo"],  # the order's own time is judged

@@ -65,7 +65,7 @@ class BucketService:
     tells_answers: ClassVar[bool] = False
     """Whether the engine answers probe prompts (engines.protocol.Engine.answers)."""
     has_slots: ClassVar[bool] = False
-    """Whether it can serve requests as they arrive (engines.slot_executor)."""
+    """Whether it can serve requests as they arrive (StaticBuckets.load_slots)."""
     compares_engines: ClassVar[bool] = False
     """Whether engines of several batch sizes, bucket sets and numbers of layers can stand beside each other in one
     process."""

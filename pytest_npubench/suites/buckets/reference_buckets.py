@@ -10,7 +10,7 @@ from pytest_npubench.backends.protocol import Runtime
 from pytest_npubench.campaign.protocol import Bench
 from pytest_npubench.engines import shapes
 from pytest_npubench.engines.protocol import Engine
-from pytest_npubench.suites.buckets.plan import BucketPlan, BucketService
+from pytest_npubench.suites.buckets.plan import ONLINE, BucketPlan, BucketService
 
 if TYPE_CHECKING:
     from pytest_npubench.engines.static_buckets import StaticBuckets
@@ -29,9 +29,11 @@ class ReferenceBuckets(BucketService):
             from pytest_npubench.suites.buckets.variant_bench import VariantBench
 
             return VariantBench(runtime, plan, static_bucket_engine, folder)
-        from pytest_npubench.suites.buckets.online_bench import OnlineBench
+        from pytest_npubench.suites.buckets import SUITE
 
-        return OnlineBench(runtime, plan, static_bucket_engine(runtime, plan))
+        online: Any = SUITE.kind(ONLINE)  # the extension that has it has all of the plan's cases
+        bench: Bench[Any] = online.bench(runtime, plan, static_bucket_engine(runtime, plan))
+        return bench
 
     def engine(self, runtime: Runtime, plan: BucketPlan, folder: Path) -> Engine:
         return static_bucket_engine(runtime, plan)

@@ -22,7 +22,7 @@ from pytest_npubench.extensions.planning.cli.search_buckets import add_load, dra
 
 if TYPE_CHECKING:
     from pytest_npubench.cli.arguments import Commands
-    from pytest_npubench.predictors.batch_search import BatchSpeed
+    from pytest_npubench.extensions.planning.batch_search import BatchSpeed
 
 EXAMPLE = "npubench search batch b1.json b4.json b16.json --workload lens-sharegpt --max-tbt 50ms"
 
@@ -56,7 +56,7 @@ def add_parser(subjects: Commands) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Status 1 where no batch size keeps the limits. Raises StoreError, WorkloadError, ConfigError, LengthError."""
     from pytest_npubench.cli.profile_source import profile_from_file
-    from pytest_npubench.predictors.batch_search import batch_speed, best_batch, keeps_tbt, keeps_ttft
+    from pytest_npubench.extensions.planning.batch_search import batch_speed, best_batch, keeps_tbt, keeps_ttft
     from pytest_npubench.workloads import workload
 
     profiles = {str(path): profile_from_file(path).profile for path in arguments.profiles}

@@ -27,7 +27,7 @@ from pytest_npubench.errors import InfeasibleError, StoreError
 
 if TYPE_CHECKING:
     from pytest_npubench.cli.arguments import Commands
-    from pytest_npubench.predictors.bucket_search import BucketSet, Limits
+    from pytest_npubench.extensions.planning.bucket_search import BucketSet, Limits
     from pytest_npubench.predictors.profile import BucketProfile
 
 EXAMPLE = "npubench search buckets profile.json --workload lens-sharegpt --max-buckets 3"
@@ -71,7 +71,7 @@ def add_load(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Status 1 where no set keeps the limits. Raises StoreError, WorkloadError, ConfigError, LengthError."""
     from pytest_npubench.cli.profile_source import profile_from_file
-    from pytest_npubench.predictors.bucket_search import Demand, best_sets, set_seconds
+    from pytest_npubench.extensions.planning.bucket_search import Demand, best_sets, set_seconds
     from pytest_npubench.workloads import workload
 
     profile = profile_from_file(arguments.profile).profile
@@ -118,7 +118,7 @@ def drawn(arguments: argparse.Namespace, largest: int) -> list[tuple[int, int]]:
 
 
 def _limits(arguments: argparse.Namespace) -> Limits:
-    from pytest_npubench.predictors.bucket_search import Limits
+    from pytest_npubench.extensions.planning.bucket_search import Limits
 
     costs = _costs(arguments.costs) if arguments.costs else {}
     return Limits(

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.visits import columns_of
@@ -29,6 +29,9 @@ from pytest_npubench.verdict import Gate, judge_gates
 from pytest_npubench.verdict.result import Judgement, Metric
 
 if TYPE_CHECKING:
+    from pytest_npubench.backends.protocol import Runtime
+    from pytest_npubench.campaign.protocol import Bench
+    from pytest_npubench.engines.static_buckets import StaticBuckets
     from pytest_npubench.extensions.planning.virtual.buckets import BucketCost
     from pytest_npubench.serving.metrics import RequestRecord
     from pytest_npubench.verdict.case_record import CaseRecord, Cases
@@ -130,6 +133,12 @@ class OnlineKind(ShownKind):
             ),
         )
 
+    def bench(self, runtime: Runtime, plan: BucketPlan, engine: StaticBuckets) -> Bench[Any]:
+        """What measures an online campaign on the reference decoder."""
+        from pytest_npubench.extensions.planning.online_bench import OnlineBench
+
+        return OnlineBench(runtime, plan, engine)
+
     def settled(self, case: Case, plan: BucketPlan, measured: Measured) -> bool:
         return len(measured.rounds) >= ROUNDS
 
@@ -140,10 +149,10 @@ class OnlineKind(ShownKind):
 def predicted(plan: BucketPlan, cost: BucketCost, records: Sequence[RequestRecord]) -> tuple[RequestRecord, ...]:
     """The same requests at the same times, on a virtual clock of these costs."""
     from pytest_npubench.engines.shapes import dense_shape
+    from pytest_npubench.extensions.planning.slots import serve_slots
     from pytest_npubench.extensions.planning.virtual.executor import VirtualExecutor
     from pytest_npubench.serving.clock import VirtualClock
     from pytest_npubench.serving.request import ServingRequest
-    from pytest_npubench.suites.buckets.online_serving import serve_slots
 
     longest = plan.buckets[-1]
     executor = VirtualExecutor(

@@ -17,13 +17,11 @@ from pytest_npubench.reports.reported import LENS
 from pytest_npubench.reports.reported_figures import figures_table
 from pytest_npubench.suites.buckets import SUITE
 from pytest_npubench.suites.buckets.kinds.band_coverage import CoverageDetail
-from pytest_npubench.suites.buckets.kinds.batch_search import SearchDetail
 from pytest_npubench.suites.buckets.kinds.fusion import FusionDetail
 from pytest_npubench.suites.buckets.kinds.mean_error import MeanErrorDetail
 from pytest_npubench.suites.buckets.kinds.prediction import PredictionDetail
 from pytest_npubench.suites.buckets.kinds.profile import ProfileDetail
 from pytest_npubench.suites.buckets.kinds.steps import StepsDetail
-from pytest_npubench.suites.buckets.plan import SEARCHES
 from pytest_npubench.suites.buckets.points import seconds_in
 from pytest_npubench.suites.buckets.report.continuous_lines import continuous_lines
 from pytest_npubench.suites.buckets.report.fusion import fusion_table
@@ -45,7 +43,6 @@ from pytest_npubench.suites.buckets.report.profile import (
     energy_table,
     price_table,
 )
-from pytest_npubench.suites.buckets.report.search import search_lines, search_table
 from pytest_npubench.suites.buckets.report.steps import steps_chart
 from pytest_npubench.verdict.case_record import CaseRecord, Cases
 
@@ -77,9 +74,7 @@ def parts(cases: Cases, rounds: Rounds) -> Parts:
         *_mean_errors(cases.of("mean_error", MeanErrorDetail)),
         *(f"{line}." for line in coverage_lines(cases.of("band_coverage", CoverageDetail))),
         *(f"{line}." for line in _of_shown_kinds(cases)),
-        *(f"{line}." for line in _searches(cases)),
     ]
-    searched = search_table([case for kind in SEARCHES for case in cases.of(kind, SearchDetail)])
     printed = figures_table(LENS, PRINTED) if cases.of("mean_error", MeanErrorDetail) else None
     return (
         tuple(chart for chart in charts if chart is not None),
@@ -89,7 +84,7 @@ def parts(cases: Cases, rounds: Rounds) -> Parts:
             energy_table(profiles),
             price_table(profiles),
             binding_table(profiles),
-            searched,
+            *(table for kind in SUITE.shown_kinds() for table in kind.tables(cases)),
             fusion_table(cases.of("fusion", FusionDetail)),
             printed,
         ),
@@ -108,7 +103,6 @@ def lines(cases: Cases) -> list[str]:
         *mean_error_lines(cases.of("mean_error", MeanErrorDetail)),
         *_of_shown_kinds(cases),
         *coverage_lines(cases.of("band_coverage", CoverageDetail)),
-        *_searches(cases),
         *cost_lines(cases.of("profile", ProfileDetail)),
         *rival_lines(found),
         *continuous_lines(cases),
@@ -127,10 +121,6 @@ def _section_of_engine(cases: Cases) -> Any:
 
 def _of_shown_kinds(cases: Cases) -> list[str]:
     return [line for kind in SUITE.shown_kinds() for line in kind.lines(cases)]
-
-
-def _searches(cases: Cases) -> list[str]:
-    return [line for kind in SEARCHES for line in search_lines(cases.of(kind, SearchDetail))]
 
 
 def _mean_errors(found: Sequence[CaseRecord[MeanErrorDetail]]) -> list[str]:

@@ -18,8 +18,13 @@ from pytest_npubench.core.measurement import Request
 from pytest_npubench.engines.request_batch import Prompt, random_prompts
 from pytest_npubench.engines.static_buckets import StaticBuckets
 from pytest_npubench.errors import ConfigError
-from pytest_npubench.serving.iteration import IterationOutcome, IterationPlan, PrefillRow
+from pytest_npubench.serving.clock import Clock
+from pytest_npubench.serving.iteration import Executor, IterationOutcome, IterationPlan, PrefillRow
+from pytest_npubench.serving.load import OpenLoad
+from pytest_npubench.serving.loop import serve
 from pytest_npubench.serving.request import ServingRequest
+from pytest_npubench.serving.result import ServingResult
+from pytest_npubench.serving.schedulers import make_scheduler
 
 
 class SlotExecutor:
@@ -100,3 +105,18 @@ def whole_prompts_of(plan: IterationPlan, num_layers: int) -> tuple[PrefillRow, 
             "continuous"
         )
     return rows
+
+
+def serve_slots(requests: Sequence[ServingRequest], executor: Executor, clock: Clock) -> ServingResult:
+    """Requests on the slots of an engine or of the virtual clock: between two decode steps of all running requests one
+    waiting prompt is prefilled. Each slot is one block of the executor's KV cache. Raises as serving.loop.serve."""
+    num_slots = executor.kv_capacity_tokens // executor.block_size_tokens
+    scheduler = make_scheduler(
+        "continuous",
+        num_layers=executor.num_layers,
+        kv_blocks=num_slots,
+        block_size_tokens=executor.block_size_tokens,
+        max_batch_size=num_slots,
+        max_prefill_tokens=1,  # the first prompt of an iteration is taken whatever its length
+    )
+    return serve(OpenLoad(requests), scheduler, executor, clock)

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pytest_npubench.errors import InfeasibleError
-from pytest_npubench.predictors.bucket_search import Demand
+from pytest_npubench.extensions.planning.bucket_search import Demand
 from pytest_npubench.predictors.lens import LensPredictor
 from pytest_npubench.predictors.profile import BucketProfile
 from pytest_npubench.predictors.work import Finished

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_npubench.errors import ConfigError, InfeasibleError, LengthError
-from pytest_npubench.predictors.batch_search import BatchSpeed, batch_speed, best_batch
-from pytest_npubench.predictors.bucket_search import Demand, Limits, best_sets, set_seconds
+from pytest_npubench.extensions.planning.batch_search import BatchSpeed, batch_speed, best_batch
+from pytest_npubench.extensions.planning.bucket_search import Demand, Limits, best_sets, set_seconds
 from pytest_npubench.predictors.lens import LensPredictor
 from pytest_npubench.predictors.profile import BucketProfile, BucketTiming
 

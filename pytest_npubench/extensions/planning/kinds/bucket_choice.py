@@ -15,7 +15,7 @@ from statistics import fmean
 
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.case import Axes, Case
-from pytest_npubench.suites.buckets.kinds.batch_search import profile_points, ranked, whole
+from pytest_npubench.extensions.planning.kinds.batch_search import profile_points, ranked, whole
 from pytest_npubench.suites.buckets.plan import SEARCH_VISIT_S, BucketPlan
 from pytest_npubench.suites.buckets.points import BucketPoint, Variant
 from pytest_npubench.verdict.result import Judgement, Metric
@@ -34,7 +34,7 @@ class BucketChoiceKind:
         return (*profile_points(plan, whole(plan)), *_choices(plan, int(case.axis("bucket"))).values())
 
     def judge(self, case: Case, plan: BucketPlan, measured: Measured) -> Judgement:
-        from pytest_npubench.predictors.bucket_search import Demand, set_seconds
+        from pytest_npubench.extensions.planning.bucket_search import Demand, set_seconds
         from pytest_npubench.suites.buckets.profile_samples import lens_profile
         from pytest_npubench.suites.buckets.variants import on
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from engines.conftest import Served
+
 from pytest_npubench.core.measurement import Request
 from pytest_npubench.engines.request_batch import random_prompts
-from pytest_npubench.engines.slot_executor import SlotExecutor
+from pytest_npubench.extensions.planning.slots import SlotExecutor, serve_slots
 from pytest_npubench.serving.clock import WallClock
 from pytest_npubench.serving.request import ServingRequest
-from pytest_npubench.suites.buckets.online_serving import serve_slots
-
-from .conftest import Served
 
 LENGTHS = ((5, 6), (20, 4), (3, 12), (9, 9), (30, 2), (1, 1), (6, 20))
 

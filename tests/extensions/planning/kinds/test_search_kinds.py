@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from campaign.conftest import HARDWARE, cases, seconds, with_size
 
 from pytest_npubench.backends import backend
 from pytest_npubench.campaign.points import Measured
@@ -19,8 +20,6 @@ from pytest_npubench.suites.protocol import Choice
 from pytest_npubench.verdict import VerdictKind
 from pytest_npubench.verdict.case_record import Cases
 from pytest_npubench.verdict.result import JudgedCase
-
-from .conftest import HARDWARE, cases, seconds, with_size
 
 CHOICE = "bucket_choice"
 every_search = pytest.mark.parametrize("name", [name for name in SEARCHES if name != CHOICE])

@@ -3,16 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from pytest_npubench.reports import build, number_text
 from pytest_npubench.reports.page import Table
-from pytest_npubench.suites.buckets.kinds.batch_search import SearchDetail
 from pytest_npubench.verdict.case_record import CaseRecord
 
 RANKED = (
     "The same requests on an engine of each choice, in the same rounds; predictions are from profiles alone (LENS, "
     "section 5.4)."
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchDetail:
+    """What was chosen from, with predicted and measured output tokens a second of each; the rest as in
+    stats.ranking.Ranking."""
+
+    workload: str
+    choices: tuple[str, ...]
+    predicted_tokens_per_s: tuple[float, ...]
+    measured_tokens_per_s: tuple[float, ...]
+    chosen: str
+    best: str
+    is_top1: bool
+    regret: float
+    kendall_tau: float | None
 
 
 def search_lines(found: Sequence[CaseRecord[SearchDetail]]) -> list[str]:

@@ -8,35 +8,26 @@ points. The case fails where the predicted best gives up more throughput than pr
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import fmean
+from typing import TYPE_CHECKING
 
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.case import Axes, Case
 from pytest_npubench.core.measurement import Request
-from pytest_npubench.suites.buckets.plan import SEARCH_VISIT_S, BucketPlan
+from pytest_npubench.extensions.planning.report.ranking import SearchDetail, search_lines, search_table
+from pytest_npubench.suites.buckets.plan import SEARCH_VISIT_S, SEARCHES, BucketPlan
 from pytest_npubench.suites.buckets.points import BucketPoint, Variant
+from pytest_npubench.suites.protocol import ShownKind
 from pytest_npubench.verdict import Gate, judge_gates
 from pytest_npubench.verdict.result import Judgement, Metric
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SearchDetail:
-    """What was chosen from, with predicted and measured output tokens a second of each; the rest as in
-    stats.ranking.Ranking."""
-
-    workload: str
-    choices: tuple[str, ...]
-    predicted_tokens_per_s: tuple[float, ...]
-    measured_tokens_per_s: tuple[float, ...]
-    chosen: str
-    best: str
-    is_top1: bool
-    regret: float
-    kendall_tau: float | None
+if TYPE_CHECKING:
+    from pytest_npubench.reports.page import Table
+    from pytest_npubench.verdict.case_record import CaseRecord, Cases
 
 
-class BatchSearchKind:
+class BatchSearchKind(ShownKind):
     name = "batch_search"
     suite = "buckets"
 
@@ -69,6 +60,18 @@ class BatchSearchKind:
 
     def settled(self, case: Case, plan: BucketPlan, measured: Measured) -> bool:
         return True
+
+    def lines(self, cases: Cases) -> Sequence[str]:
+        """Those of all searches."""
+        return search_lines(_details(cases))
+
+    def tables(self, cases: Cases) -> Sequence[Table | None]:
+        """One of all searches."""
+        return (search_table(_details(cases)),)
+
+
+def _details(cases: Cases) -> list[CaseRecord[SearchDetail]]:
+    return [case for kind in SEARCHES for case in cases.of(kind, SearchDetail)]
 
 
 def whole(plan: BucketPlan) -> Variant:

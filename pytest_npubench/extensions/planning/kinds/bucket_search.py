@@ -10,7 +10,13 @@ from collections.abc import Iterable
 
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.case import Axes, Case
-from pytest_npubench.suites.buckets.kinds.batch_search import batch_points, batches_s, profile_points, ranked, whole
+from pytest_npubench.extensions.planning.kinds.batch_search import (
+    batch_points,
+    batches_s,
+    profile_points,
+    ranked,
+    whole,
+)
 from pytest_npubench.suites.buckets.plan import BucketPlan
 from pytest_npubench.suites.buckets.points import BucketPoint, Variant
 from pytest_npubench.verdict.result import Judgement
@@ -29,7 +35,7 @@ class BucketSearchKind:
         return (*profile_points(plan, whole(plan)), *batches)
 
     def judge(self, case: Case, plan: BucketPlan, measured: Measured) -> Judgement:
-        from pytest_npubench.predictors.bucket_search import Demand, set_seconds
+        from pytest_npubench.extensions.planning.bucket_search import Demand, set_seconds
         from pytest_npubench.suites.buckets.profile_samples import lens_profile
         from pytest_npubench.suites.buckets.variants import on
 
