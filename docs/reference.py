@@ -1,6 +1,6 @@
-"""The reference pages of the site, written from the code: options, markers, fixtures, metrics, keys of hardware files
-and the help of every command. `python docs/reference.py FOLDER` writes them into a folder; the site's build takes them
-from `pages()`.
+"""The reference pages of the site, written from the code: tests of the suites, options, markers, fixtures, metrics,
+keys of hardware files and the help of every command. `python docs/reference.py FOLDER` writes them into a folder; the
+site's build takes them from `pages()`.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from pytest_npubench.plugin import npubench_case as npubench_case_fixture
 from pytest_npubench.plugin.own_definition import CallableLimits
 
 PACKAGE = Path(suites.__file__).resolve().parents[1]
+ROOT = PACKAGE.parent
 BY_CASE = "by case"  # what a case decides when it runs
 SIMULATION = (
     "simulate",
@@ -54,6 +55,7 @@ def pages() -> dict[str, str]:
     """The text of each page by its path below docs/."""
     os.environ.update(COLUMNS="100", NO_COLOR="1", TERM="dumb")  # how wide a help is, and that it has no colours
     return {
+        "reference/tests.md": test_page(),
         "reference/options.md": option_page(),
         "reference/markers.md": marker_page(),
         "reference/fixtures.md": fixture_page(),
@@ -82,6 +84,30 @@ def prose(text: str | None) -> str:
     return signs.sub(plain, inspect.cleandoc(text or ""))
 
 
+# -- tests of the suites
+
+
+def test_page() -> str:
+    """What each test of the suites measures and when it fails, as its file and its function say."""
+    parts = [
+        "# Tests of the suites\n\nEvery metric is also compared with accepted sessions ([baselines](../baselines.md)); "
+        "the limits here are absolute.\n"
+    ]
+    for suite in suites.usable():
+        parts.append(f"## {suite.name}\n\n{suite.about[0].upper()}{suite.about[1:]}.\n")
+        rows = [row for path in sorted((ROOT / "suites" / suite.name).glob("test_*.py")) for row in _tests_of(path)]
+        parts.append(table(("test", "what it measures", "when it fails"), rows))
+    return "\n".join(parts)
+
+
+def _tests_of(path: Path) -> Iterator[tuple[str, str, str]]:
+    module = ast.parse(path.read_text(encoding="utf-8"))
+    for function in module.body:
+        if isinstance(function, ast.FunctionDef):
+            measured, limit = (" ".join(prose(ast.get_docstring(node)).split()) for node in (module, function))
+            yield code(function.name), measured, limit
+
+
 # -- options
 
 
@@ -94,7 +120,7 @@ def option_page() -> str:
     return (
         "# Options\n\n"
         "The options of `npubench run` and of pytest. The command line wins over pytest's ini file, and that over the\n"
-        "table `[tool.npubench]` of `pyproject.toml`. [README](../index.md#options) says when to use which.\n\n"
+        "table `[tool.npubench]` of `pyproject.toml`.\n\n"
         + table(("option", "ini key", "[tool.npubench]", "meaning"), rows)
     )
 
@@ -169,9 +195,15 @@ def metric_page() -> str:
         "## Of a serving run\n\nCases of the scheduling and the server suite have these, and so has every run of "
         "`npubench simulate` and `npubench load`. [serving-metrics](../serving-metrics.md) defines the time points.\n",
         table(
-            ("metric", "unit", "definition", "better"),
+            ("metric", "unit", "definition", "better", "gate"),
             [
-                (code(metric["name"]), metric["unit"] or "", prose(metric["definition"]), metric["better"])
+                (
+                    code(metric["name"]),
+                    metric["unit"] or "",
+                    prose(metric["definition"]),
+                    metric["better"],
+                    code(metric["kind"] or "none"),
+                )
                 for metric in map(_with_percentiles, _simulated())
                 if not re.search(r"_p\d\d_s$", metric["name"])
             ],

@@ -67,6 +67,12 @@ def test_every_command_that_is_described_has_its_help(pages: Mapping[str, str]) 
     assert len(helped) == len(set(helped))
 
 
+def test_every_test_of_the_suites_has_its_row(pages: Mapping[str, str]) -> None:
+    named = set(re.findall(r"^def (test_\w+)", "".join(p.read_text() for p in (ROOT / "suites").rglob("*.py")), re.M))
+    assert _rows(pages["tests"]) == named
+    assert "| `test_steps` | Latency steps where the declared buckets say" in pages["tests"]
+
+
 def test_every_option_and_marker_has_its_row(pages: Mapping[str, str], pytestconfig: pytest.Config) -> None:
     flags = {name.split()[0] for name in _rows(pages["options"])}
     known = {name for name in vars(pytestconfig.option) if name.startswith("npubench_")}

@@ -2,7 +2,6 @@
 
 import doctest
 import math
-import re
 from pathlib import Path
 from typing import get_args
 
@@ -199,16 +198,6 @@ def test_the_names_are_always_the_same():
     names = [one.name for one in summarize(by_hand(), SLO, num_experts=4)]
     assert names == list(BY_HAND)
     assert [one.name for one in summarize(MadeRun())] == names
-
-
-def test_the_document_defines_every_metric():
-    text = DOCUMENT.read_text(encoding="utf-8").partition("## Every metric of a run")[2]
-    patterns = re.findall(r"^\| `([a-z0-9_{},]+)`", text, re.MULTILINE)
-    documented = []
-    for pattern in patterns:
-        head, braces, tail = re.fullmatch(r"([^{]*)(?:\{([^}]*)\})?(.*)", pattern).groups()
-        documented += [f"{head}{part}{tail}" for part in (braces or "").split(",")]
-    assert sorted(documented) == sorted(BY_HAND)
 
 
 def test_the_examples_of_the_document_run():

@@ -12,5 +12,5 @@
     router_counter      distinct experts behind each router call
 
 Nothing of vLLM is patched: every class here is a subclass. settings, refusals, flight and rows import neither vLLM nor
-torch. docs/vllm-layered.md tells how to start it and what was measured.
+torch. docs/vllm.md tells how to start it.
 """
