@@ -46,7 +46,7 @@ OWN = {
     "report": "write the HTML report of a run",
     "trace": "write the rounds of a run as a trace for https://ui.perfetto.dev",
     "baseline": "list, show, accept, reject, reset, anchor, prune, rename or merge baselines",
-    "journal": "check journals for damage, salvage what is whole",
+    "journal": "check journals for damage",
     "history": "keep the runs of many days and hosts, show what changed",
     "compare": "compare two stacks: the gate of an upgrade",
     "ab": "measure two environments in turn and compare them",

@@ -1,4 +1,4 @@
-"""`npubench journal`: whether journals are whole, and a new journal of what can be proven of a damaged one."""
+"""`npubench journal`: whether journals are whole."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_npubench.cli.arguments import add_command, add_json_option, columns, print_document, say
+from pytest_npubench.cli.arguments import add_command, add_json_option, columns, print_document
 from pytest_npubench.errors import StoreError
-from pytest_npubench.plain_text import counted
 
 if TYPE_CHECKING:
     from pytest_npubench.cli.arguments import Commands
@@ -27,16 +26,6 @@ def add_parser(commands: Commands, about: str) -> None:
     check.add_argument("journals", metavar="JOURNAL", nargs="+", type=Path, help="a journal")
     add_json_option(check)
     check.set_defaults(run=run_check)
-    salvage = add_command(
-        actions,
-        "salvage",
-        "write what can be proven of a damaged journal into a new one",
-        "npubench journal salvage .npubench/journal.jsonl --output salvaged.jsonl",
-    )
-    salvage.add_argument("journal", metavar="JOURNAL", type=Path, help="the damaged journal, which stays as it is")
-    salvage.add_argument("--output", metavar="NEW", type=Path, required=True, help="the file to write; a new one")
-    add_json_option(salvage)
-    salvage.set_defaults(run=run_salvage)
 
 
 def run_check(arguments: argparse.Namespace) -> int:
@@ -47,26 +36,6 @@ def run_check(arguments: argparse.Namespace) -> int:
     else:
         print("\n\n".join(map(_text, checks)))
     return WHOLE if all(item["whole"] for item in checks) else DAMAGED
-
-
-def run_salvage(arguments: argparse.Namespace) -> int:
-    """Raises JournalError for a journal that cannot be read and an output that is there or cannot be written."""
-    from pytest_npubench.store.journal_salvage import salvage
-
-    done = salvage(arguments.journal, arguments.output)
-    if arguments.json:
-        counts = {"num_records": done.num_records, "num_whole": done.num_whole, "num_damaged": done.num_damaged}
-        lost_counts = {"num_lost": done.num_lost, "lost_sessions": done.lost_sessions}
-        print_document("journal-salvaged", output=arguments.output, **counts, **lost_counts)
-        return 0
-    say(
-        f"wrote {arguments.output}: {counted(done.num_records, 'record')} of "
-        f"{counted(done.num_whole + done.num_damaged, 'session')}, "
-        f"{done.num_whole} of them whole"
-    )
-    lost = f", and sessions without a header: {', '.join(done.lost_sessions)}" if done.lost_sessions else ""
-    say(f"lost: {counted(done.num_lost, 'record')}{lost}")
-    return 0
 
 
 def _checked(path: Path) -> dict[str, Any]:
@@ -95,7 +64,7 @@ def _of_journal(journal: Journal) -> dict[str, Any]:
     damaged = [
         {
             "session": session.id,
-            "run": None if session.header is None else session.header.get("run"),
+            "run": session.run,
             "version": None if session.header is None else session.header["version"],
             "worker": None if session.header is None else session.header["worker"],
             "started_at": None if session.header is None else session.header["started_at"],

@@ -55,7 +55,7 @@ class EarlierNights:
         began = {
             session.id: began_at(session.id, session.header["started_at"].replace("Z", "+00:00"))
             for session in journal.sessions
-            if (session.run or session.id) != but_run
+            if session.run != but_run
         }
         ahead = tuple(session for session, moment in began.items() if is_ahead(moment))
         records = [

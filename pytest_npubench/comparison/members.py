@@ -1,7 +1,6 @@
 """What two sides have in common: one member for each metric of each case, with the samples of both, and what is on one
-side only. Of a case that is measured in another way now (another digest), of a metric that is another quantity now
-(unit, direction, gate), and of one of which the newest source does not say how it is judged, both sides hold samples
-and yet are incomparable.
+side only. Of a case that is measured in another way now (another digest), and of a metric that is another quantity now
+(unit, direction, gate), both sides hold samples and yet are incomparable.
 """
 
 from __future__ import annotations
@@ -24,10 +23,6 @@ from pytest_npubench.verdict import Verdict, VerdictKind
 from pytest_npubench.verdict.observations import Scale, Session
 
 Sessions = Mapping[str, Session]
-GATE_UNKNOWN = (
-    "B does not say how it is judged: it was written by an earlier version. Accept a night into these baselines, or "
-    "upload the journal again"
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,8 +128,6 @@ def _incomparable(before: BySession, definition: Observation) -> Verdict | None:
     digests = {observation.digest for _, observation in before.values()}
     if ANY_DIGEST not in digests and definition.digest not in digests:
         return _other_digest(before, definition)
-    if definition.gate is None:
-        return Verdict(kind=VerdictKind.INCOMPARABLE, reason=GATE_UNKNOWN)
     if not _like(before, definition):
         newest = [seen for _, seen in before.values() if seen.digest in (definition.digest, ANY_DIGEST)][-1]
         return another_quantity(quantity_changes(newest, definition))

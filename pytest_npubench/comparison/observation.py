@@ -30,8 +30,7 @@ CHANGED = frozenset({VerdictKind.REGRESSED, VerdictKind.IMPROVED})
 class Observation:
     """processes: processes x samples in `unit`. `key` tells it among all metrics of all cases.
 
-    `gate` is None where an old baseline or history does not say how the metric is judged. is_disturbed: something else
-    used the device for part of that night, so that it is no evidence beside other nights.
+    is_disturbed: something else used the device for part of that night, so that it is no evidence beside other nights.
     """
 
     case: str
@@ -39,7 +38,7 @@ class Observation:
     metric: str
     unit: str
     better: Literal["lower", "higher"]
-    gate: GateKind | None
+    gate: GateKind
     margin: float | None
     processes: tuple[tuple[float, ...], ...]
     is_disturbed: bool = False
@@ -61,7 +60,7 @@ class Observation:
         other cases have in common.
         """
         margin = "" if self.margin is None else f"{self.margin:g}"
-        return CANARY if self.is_canary else "", self.gate or "", self.better, self.unit or self.metric, margin
+        return CANARY if self.is_canary else "", self.gate, self.better, self.unit or self.metric, margin
 
     def rule(self, margin: float) -> Rule:
         """How it is judged; `margin` is the run's. Its group is the family in words, such as "s, margin 0.1"."""
@@ -394,11 +393,12 @@ def _from_the_future(sessions: Sequence[str], baselines: Baselines) -> Verdict:
 
 
 def quantity_changes(old: Quantity | Observation, new: Observation) -> tuple[str, ...]:
-    """In what a metric is another quantity than before, such as "unit s -> ms". How it is judged is compared where both
-    say so."""
-    parts = [("unit", old.unit or "none", new.unit or "none"), ("better", old.better, new.better)]
-    if old.gate is not None and new.gate is not None:
-        parts.append(("gate", old.gate, new.gate))
+    """In what a metric is another quantity than before, such as "unit s -> ms"."""
+    parts = (
+        ("unit", old.unit or "none", new.unit or "none"),
+        ("better", old.better, new.better),
+        ("gate", old.gate, new.gate),
+    )
     return tuple(f"{name} {before} -> {after}" for name, before, after in parts if before != after)
 
 

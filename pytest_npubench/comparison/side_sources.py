@@ -183,7 +183,7 @@ def _row_observation(row: SeriesRow) -> Observation:
         metric=row.metric,
         unit=row.unit,
         better=BETTER[row.better],
-        gate=GATES.get(row.gate),
+        gate=GATES[row.gate],
         margin=row.margin,
         processes=row.processes,
     )

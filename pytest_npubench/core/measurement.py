@@ -149,17 +149,17 @@ class CostRecord:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatencyError:
     """Measured and predicted seconds of one latency over all requests that have it; round_mean_error and
-    round_p99_error: errors of the median round, None in journals from before they were told. mean_spread and
-    p99_spread: the standard deviation to which the rounds tell the errors; 0 of a single round and run."""
+    round_p99_error: errors of the median round. mean_spread and p99_spread: the standard deviation to which the rounds
+    tell the errors; 0 of a single round and run."""
 
     mean_s: float
     predicted_mean_s: float
     p99_s: float
     predicted_p99_s: float
-    round_mean_error: float | None = None
-    round_p99_error: float | None = None
-    mean_spread: float = 0.0
-    p99_spread: float = 0.0
+    round_mean_error: float
+    round_p99_error: float
+    mean_spread: float
+    p99_spread: float
 
     @property
     def mean_error(self) -> float:

@@ -31,7 +31,7 @@ class BinaryFacts:
     the same of a program that never changes, just before. modules: how many two tracings make; module: 48 bits of the
     module's hash.
     vector_cycles and vector_bytes: products on the vector unit, kernel_cycles: of a TPU's attention kernels by their
-    bundles (attention_bundles.py); None where they are not known, as in records from before they were counted."""
+    bundles (attention_bundles.py); None where they are not known."""
 
     cycles: float | None
     flops: float

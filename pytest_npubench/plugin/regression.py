@@ -187,13 +187,13 @@ class Regression:
                 metric=metric,
                 unit=quantity.unit,
                 better=quantity.better,
-                gate=quantity.gate or "ratio",
+                gate=quantity.gate,
                 margin=quantity.margin,
                 processes=(),
             )
             for case, digest in self.collected
             for metric, quantity in self.baselines.quantities(case, digest=digest).items()
-            if (quantity.gate or "ratio") in STATISTICAL
+            if quantity.gate in STATISTICAL
         )
 
     def _since_when(

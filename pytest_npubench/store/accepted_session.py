@@ -76,12 +76,11 @@ BETTER: Mapping[str, Better] = {name: name for name in get_args(Better)}
 GATES: Mapping[str, GateKind] = {name: name for name in get_args(GateKind)}
 JUDGED = tuple(gate for gate in GATES if gate != "none")
 Samples = Annotated[tuple[float, ...], Meta(min_length=1, description="one or more samples")]
-SINCE_GATES = 3  # the format version from which on a file says how a metric is judged
 
 
 def _judged(gate: GateKind) -> GateKind:
     if gate == "none":
-        raise WrongEntryError("", f"want {listed(JUDGED)} or null, found {gate!r}")
+        raise WrongEntryError("", f"want {listed(JUDGED)}, found {gate!r}")
     return gate
 
 
@@ -89,30 +88,16 @@ def _judged(gate: GateKind) -> GateKind:
 class Quantity:
     """What a metric is, besides its name: unit, direction, and how it is judged; all its sessions share it.
 
-    `gate` is None where a file of an earlier format did not say; `margin` is the metric's own, None for the run's.
+    `margin` is the metric's own, None for the run's.
     """
 
     unit: str
     better: Better
-    gate: Annotated[GateKind, _judged] | None
+    gate: Annotated[GateKind, _judged]
     margin: int | float | None = None
 
     def to_json(self) -> Any:
         return msgspec.to_builtins(self)
-
-    def checked(self, version: int) -> dict[str, Any]:
-        """What of it stands under the check sums of a format version."""
-        return self._as_in_2() if version < SINCE_GATES else self.to_json()
-
-    @classmethod
-    def from_json(cls, content: Any, place: str, version: int) -> Quantity:
-        if version < SINCE_GATES:
-            check_keys(place, JSON.table(content, place), ("unit", "better"))
-            content = {**content, "gate": None, "margin": None}
-        return JSON.record(cls, content, place)
-
-    def _as_in_2(self) -> dict[str, Any]:
-        return {"unit": self.unit, "better": self.better}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,40 +171,27 @@ class AcceptedSession:
 
     def to_json(self, case: str, digest: str, quantities: Mapping[str, Quantity]) -> dict[str, Any]:
         """Its entry under a case, with the check sum."""
-        return self._fields() | {"check": check_sum(self._checked(case, digest, quantities, SINCE_GATES))}
+        return self._fields() | {"check": check_sum(self._checked(case, digest, quantities))}
 
     @classmethod
     def from_json(
-        cls, content: Any, place: str, case: str, digest: str, quantities: Mapping[str, Quantity], version: int
+        cls, content: Any, place: str, case: str, digest: str, quantities: Mapping[str, Quantity]
     ) -> AcceptedSession:
-        """An entry of version 2 or later. Raises WrongEntryError naming the place, JsonError on the check sum."""
+        """Reads an entry. Raises WrongEntryError naming the place, JsonError where the check sum does not fit."""
         read = JSON.record(cls, {**_OPTIONAL, **JSON.table(content, place)}, place, others=("check",))
-        read._check_metrics(place, quantities)
-        verify_sum(content, place, read._checked(case, digest, quantities, version))
-        return read
-
-    @classmethod
-    def from_json_1(
-        cls, content: Any, place: str, quantities: Mapping[str, Quantity], *, anchor: bool
-    ) -> AcceptedSession:
-        """An entry of format version 1, which knows neither revision nor anchor. Raises WrongEntryError."""
-        check_keys(place, JSON.table(content, place), ("session", "accepted_at", "metrics"))
-        read = JSON.record(cls, {**_OPTIONAL, **content, "git_revision": None, "anchor": anchor}, place)
-        read._check_metrics(place, quantities)
-        return read
-
-    def _check_metrics(self, place: str, quantities: Mapping[str, Quantity]) -> None:
-        if not self.metrics:
+        if not read.metrics:
             raise WrongEntryError(f"{place}.metrics", "empty; a session has at least one metric")
-        if unknown := self.metrics.keys() - quantities.keys():
+        if unknown := read.metrics.keys() - quantities.keys():
             raise WrongEntryError(f"{place}.metrics.{min(unknown)}", "has no unit under the case's metrics")
+        verify_sum(content, place, read._checked(case, digest, quantities))
+        return read
 
     def _fields(self) -> dict[str, Any]:
         fields: dict[str, Any] = msgspec.to_builtins(self)
         return {name: value for name, value in fields.items() if value or name not in _OPTIONAL}
 
-    def _checked(self, case: str, digest: str, quantities: Mapping[str, Quantity], version: int) -> list[Any]:
-        return [case, digest, {name: quantities[name].checked(version) for name in self.metrics}, self._fields()]
+    def _checked(self, case: str, digest: str, quantities: Mapping[str, Quantity]) -> list[Any]:
+        return [case, digest, {name: quantities[name].to_json() for name in self.metrics}, self._fields()]
 
 
 _OPTIONAL: Mapping[str, Any] = {"work": {}, "reason": "", "is_disturbed": False}

@@ -1,8 +1,7 @@
 """What a baseline file holds, and its JSON form: cases with their accepted sessions under one fingerprint key.
 
 Everything is checked on reading: a field that is unknown, missing or of a wrong type is an error that names its place,
-because a rewrite would lose it and a guess would judge against it. Versions 1 and 2 are read too: neither says how a
-metric is judged, and of version 1 the first session is the anchor. docs/formats.md shows a file and its history.
+because a rewrite would lose it and a guess would judge against it. docs/formats.md shows a file.
 
 Baseline files on the disk: baselines/<hardware>/<suite>-<key digest>.json, reviewed and kept in git.
 
@@ -14,7 +13,7 @@ error with path and place, never an empty baseline.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -26,7 +25,7 @@ import msgspec
 from pytest_npubench.core.record_reader import JSON, WrongEntryError, check_keys
 from pytest_npubench.core.regular_file import read_bytes
 from pytest_npubench.errors import BaselineError, FormatVersionError
-from pytest_npubench.store import aliases, baseline_format
+from pytest_npubench.store import aliases
 from pytest_npubench.store.accepted_session import AcceptedSession, AcceptedStack, Frozen, Quantity
 from pytest_npubench.store.aliases import Aliases, alias_path
 from pytest_npubench.store.fingerprint import FingerprintKey
@@ -35,7 +34,7 @@ from pytest_npubench.store.line_file import replace_text, sync_directory
 
 FORMAT = "npubench-baseline"
 VERSION = 3
-READABLE_VERSIONS = (1, 2, VERSION)
+FIELDS = ("format", "version", "hardware", "suite", "key", "cases", "rejected", "resets", "stacks")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,21 +82,15 @@ class BaselineCase:
         }
 
     @classmethod
-    def from_json(cls, content: Any, name: str, version: int) -> BaselineCase:
+    def from_json(cls, content: Any, name: str) -> BaselineCase:
         place = f"cases.{name}"
-        since_3 = ("frozen",) if version >= 3 else ()
-        check_keys(place, JSON.table(content, place), ("digest", "metrics", "sessions", *since_3))
+        check_keys(place, JSON.table(content, place), ("digest", "metrics", "sessions", "frozen"))
         digest, metrics = take(content, "digest", (str,), place), take(content, "metrics", (dict,), place)
-        quantities = {
-            metric: Quantity.from_json(metrics[metric], f"{place}.metrics.{metric}", version) for metric in metrics
-        }
+        quantities = JSON.value(Mapping[str, Quantity], metrics, f"{place}.metrics")
         sessions: list[AcceptedSession] = []
         for index, entry in enumerate(take(content, "sessions", (list,), place)):
             entry_place = f"{place}.sessions[{index}]"
-            if version == 1:
-                read = AcceptedSession.from_json_1(entry, entry_place, quantities, anchor=index == 0)
-            else:
-                read = AcceptedSession.from_json(entry, entry_place, name, digest, quantities, version)
+            read = AcceptedSession.from_json(entry, entry_place, name, digest, quantities)
             if read.session in (earlier.session for earlier in sessions):
                 raise JsonError(f"{entry_place}.session: {read.session!r} stands twice")
             sessions.append(read)
@@ -142,14 +135,10 @@ class BaselineFile:
     @classmethod
     def from_json(cls, content: Any) -> BaselineFile:
         """Expects format and version to be checked. Raises JsonError and WrongEntryError naming the place."""
-        version = take(content, "version", (int,))
-        since_2 = () if version == 1 else ("rejected",)
-        since_3 = ("resets", *(["stacks"] if "stacks" in content else [])) if version >= 3 else ()
-        check_keys("", content, ("format", "version", "hardware", "suite", "key", "cases", *since_2, *since_3))
+        check_keys("", content, FIELDS)
         suite, cases = take(content, "suite", (str,)), take(content, "cases", (dict,))
-        rejected = take(content, "rejected", (dict,)) if since_2 else {}
-        resets = take(content, "resets", (dict,)) if since_3 else {}
-        stacks = take(content, "stacks", (dict,)) if "stacks" in since_3 else {}
+        rejected, resets = take(content, "rejected", (dict,)), take(content, "resets", (dict,))
+        stacks = take(content, "stacks", (dict,)) if "stacks" in content else {}
         for place, names in (("cases", cases), ("resets", resets)):
             if foreign := [name for name in names if not name.startswith(f"{suite}/")]:
                 raise JsonError(f"{place}.{foreign[0]}: not a case of the suite {suite!r}")
@@ -157,7 +146,7 @@ class BaselineFile:
             hardware=take(content, "hardware", (str,)),
             suite=suite,
             key=FingerprintKey.from_json(take(content, "key", (dict,))),
-            cases={name: BaselineCase.from_json(cases[name], name, version) for name in cases},
+            cases={name: BaselineCase.from_json(cases[name], name) for name in cases},
             rejected=JSON.value(Mapping[str, Rejection], rejected, "rejected"),
             resets=JSON.value(Mapping[str, Reset], resets, "resets"),
             stacks={name: AcceptedStack.from_json(stacks[name], f"stacks.{name}", name) for name in stacks},
@@ -189,8 +178,8 @@ def baseline_paths(directory: Path) -> tuple[Path, ...]:
 
 def read_baseline_file(directory: Path, relative_path: Path) -> BaselineFile:
     """Raises BaselineError naming file and place, FormatVersionError where the version is not known."""
-    path, form = directory / relative_path, baseline_format
-    file = _read(path, form.FORMAT, form.READABLE_VERSIONS, BaselineFile.from_json)
+    path = directory / relative_path
+    file = _read(path, FORMAT, VERSION, BaselineFile.from_json)
     if file.relative_path != relative_path:
         raise BaselineError(f"baseline {path}: its hardware, suite and key belong in {directory / file.relative_path}")
     return file
@@ -213,7 +202,7 @@ def read_aliases(directory: Path) -> Aliases:
     path = alias_path(directory)
     if not os.path.lexists(path):
         return Aliases()
-    return _read(path, aliases.FORMAT, (aliases.VERSION,), Aliases.from_json)
+    return _read(path, aliases.FORMAT, aliases.VERSION, Aliases.from_json)
 
 
 def write_aliases(directory: Path, content: Aliases) -> Path:
@@ -238,15 +227,13 @@ def locked(directory: Path) -> Iterator[None]:
         ) from None
 
 
-def _read(path: Path, form: str, versions: Collection[int], parse: Callable[[Any], _Read]) -> _Read:
+def _read(path: Path, form: str, version: int, parse: Callable[[Any], _Read]) -> _Read:
     try:
         content = decode(read_bytes(path, MAX_BYTES))
         if take(content, "format", (str,)) != form:
             raise JsonError(f"format: want {form!r}, found {content['format']!r}")
-        version = take(content, "version", (int,))
-        if version not in versions:
-            known = " and ".join(map(str, versions))
-            raise FormatVersionError(f"baseline {path}: written by format {version}; this version reads {known}")
+        if (written := take(content, "version", (int,))) != version:
+            raise FormatVersionError(f"baseline {path}: written by format {written}; this version reads {version}")
         return parse(content)
     except OSError as error:
         raise BaselineError(f"baseline {path}: {error.strerror}") from error

@@ -99,7 +99,7 @@ def _merged_case(name: str, one: BaselineCase, other: BaselineCase) -> BaselineC
     older, newer = sorted((one, other), key=lambda case: _newest(case.sessions))
     for metric in older.metrics.keys() & newer.metrics.keys():
         _check_same(name, metric, older.metrics[metric], newer.metrics[metric])
-    quantities = {**older.metrics, **_stated(newer.metrics, older.metrics)}
+    quantities = {**older.metrics, **newer.metrics}
     return BaselineCase(
         digest=one.digest,
         metrics=quantities,
@@ -116,13 +116,6 @@ def _check_same(case: str, metric: str, one: Quantity, other: Quantity) -> None:
             f"{case}, metric {metric}: accepted in {one.unit!r}, {one.better} is better, in one folder; "
             f"in {other.unit!r}, {other.better}, in the other"
         )
-
-
-def _stated(newer: Mapping[str, Quantity], older: Mapping[str, Quantity]) -> dict[str, Quantity]:
-    """The newer word on each metric, the older one where the newer file did not say how it is judged."""
-    return {
-        name: older[name] if quantity.gate is None and name in older else quantity for name, quantity in newer.items()
-    }
 
 
 def _merged_sessions(case: str, one: Sessions, other: Sessions, quantities: Mapping[str, Quantity]) -> Sessions:

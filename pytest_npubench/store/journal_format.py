@@ -1,6 +1,6 @@
-"""The journal's format: a line's seal, how a file is told to be a journal, and the versions.
+"""The journal's format: a line's seal, and how a file is told to be a journal.
 
-A line of version 2 ends in its seal: its number within what its session wrote, from 0, and the CRC-32 of all bytes
+A line ends in its seal: its number within what its session wrote, from 0, and the CRC-32 of all bytes
 before its last field, as 8 lower-case hex digits. Line 12 of a session ends in
 
     ..., "sequence":12,"crc32":"5a0c3f17"}
@@ -8,7 +8,7 @@ before its last field, as 8 lower-case hex digits. Line 12 of a session ends in
 so that altered bytes and lines that are missing, doubled or out of order are seen. CRC-32 (ISO 3309) because the enemy
 is a disk and not a forger: it sees every change within 32 bits in a row and misses one of 2^32 others. The last field
 stands in one place, so that the bytes it covers are known without reading JSON. docs/formats.md shows a line of each
-kind and the history of the versions.
+kind.
 
 What a record must hold is checked in one place for writer and reader: nobody behind meets another type.
 
@@ -42,7 +42,6 @@ from pytest_npubench.store.json_text import JsonError, take
 
 FORMAT = "npubench-journal"
 VERSION = 2
-READABLE_VERSIONS = (1, 2)
 HEAD = b'{"record":"session","format":"npubench-journal","version":'
 MAX_BYTES = 1024 * 1024 * 1024  # a night is a few MB: what is larger is another file by mistake
 
@@ -77,13 +76,12 @@ def check_head(path: Path, head: bytes) -> None:
     if not head.startswith(HEAD[: len(head)]):
         raise JournalError(f"{path} is not a journal: a journal begins with {HEAD.decode()}")
     version = re.match(rb"(\d{1,9})[,}]", head[len(HEAD) :])
-    if version and int(version[1]) not in READABLE_VERSIONS:
+    if version and int(version[1]) != VERSION:
         raise FormatVersionError(f"journal {path}: {version_text(int(version[1]))}")
 
 
 def version_text(version: int) -> str:
-    known = " and ".join(map(str, READABLE_VERSIONS))
-    return f"written by format {version}; this version reads {known}"
+    return f"written by format {version}; this version reads {VERSION}"
 
 
 MAX_DEPTH = 32  # the deepest record of ours has 8 levels
@@ -102,11 +100,11 @@ class SessionEntry:
 
     def __post_init__(self) -> None:
         try:
-            found = datetime.fromisoformat(self.started_at.replace("Z", "+00:00"))
+            started = datetime.fromisoformat(self.started_at.replace("Z", "+00:00"))
         except ValueError:
-            found = datetime.min
+            started = datetime.min
         # a year from either end of time: an offset of hours leads beyond it
-        if found.tzinfo is None or not 1 < found.year < 9999:
+        if started.tzinfo is None or not 1 < started.year < 9999:
             want = "want a time like 2026-11-21T13:05:00+00:00"
             raise WrongEntryError("started_at", f"{want}, found {self.started_at!r}")
 
@@ -220,11 +218,6 @@ class TornEntry:
 
 
 @dataclass(kw_only=True)
-class SalvagedEntry:
-    num_lost: Index
-
-
-@dataclass(kw_only=True)
 class EndEntry:
     exit_status: int
     counts: Mapping[str, object]
@@ -239,7 +232,6 @@ KINDS: Mapping[str, type] = {
     "outcome": OutcomeEntry,
     "note": NoteEntry,
     "torn": TornEntry,
-    "salvaged": SalvagedEntry,
     "end": EndEntry,
 }
 """What a reader may rely on: every record may have more fields, and there may be more kinds."""

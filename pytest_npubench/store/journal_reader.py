@@ -3,15 +3,12 @@
 A file may end in the middle of a line, because a writer was killed: that line was never acknowledged, so it is dropped
 and reported. Any other line that is damaged, missing, doubled or out of order is named, and the session it belongs to
 is left out as a whole: `Journal.damage` says what, `Journal.damaged` has what is left of it. The others are used.
-
-Which session a damaged line belongs to is told by the id that it still bears, else by the numbers that are missing
-around it, else it may be any that was open there: begun before it, not ended, and not proven whole by its numbers.
+Nobody can tell whose a line was that cannot be read, so it leaves out every session that had begun and not ended there.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,7 +19,7 @@ from pytest_npubench.store.fingerprint import Fingerprint
 from pytest_npubench.store.journal_format import (
     FORMAT,
     MAX_BYTES,
-    READABLE_VERSIONS,
+    VERSION,
     check_depth,
     check_head,
     check_record,
@@ -34,7 +31,6 @@ from pytest_npubench.store.line_file import SEARCH_BYTES, read_whole
 
 Record = Mapping[str, Any]
 NUM_NAMED = 3
-_CLAIM = re.compile(rb'"session":"([^"\\]{1,200})"')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,9 +44,10 @@ class Session:
     lines: tuple[int, ...]
 
     @property
-    def run(self) -> str | None:
-        """The id of the run that the session belongs to; None in version 1, which has none."""
-        return None if self.header["version"] == 1 else self.header.get("run", self.id)
+    def run(self) -> str:
+        """The id of the run that the session belongs to."""
+        run: str = self.header.get("run", self.id)
+        return run
 
     @property
     def end(self) -> Record | None:
@@ -60,7 +57,7 @@ class Session:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Damage:
-    """What is wrong at a line, and the sessions that it may belong to, which are not used."""
+    """What is wrong at a line, and the sessions that are not used for it."""
 
     line: int
     what: str
@@ -79,6 +76,11 @@ class DamagedSession:
     header: Record | None
     records: tuple[Record, ...]
     lines: tuple[int, ...]
+
+    @property
+    def run(self) -> str | None:
+        """The id of the run that the session belongs to; None where its header is lost."""
+        return None if self.header is None else self.header.get("run", self.id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,9 +113,9 @@ class Journal:
 
     def why_damaged(self, session: str) -> str:
         """What is wrong with a damaged session, the first of it."""
-        own = [damage for damage in self.damage if session in damage.sessions]
-        more = f" and {len(own) - 1} more" if len(own) > 1 else ""
-        return f"line {own[0].line}{own[0].what}{more}"
+        first, *others = (damage for damage in self.damage if session in damage.sessions)
+        more = f" and {len(others)} more" if others else ""
+        return f"line {first.line}{first.what}{more}"
 
     def cases(
         self, fingerprint: str | None, *, sessions: Collection[str] | None = None
@@ -138,17 +140,17 @@ class Journal:
         that had the round in front. The session that began last counts: two that run at once do not mix.
         """
         wanted = (campaign, campaign_digest, fingerprint)
-        found: dict[str, dict[int, Record]] = {}
+        of_sessions: dict[str, dict[int, Record]] = {}
         for record in self._of_kind("round", sessions):
             if (record["campaign"], record["campaign_digest"], record["fingerprint"]) != wanted:
                 continue
             session, index = record["session"], record["round"]
             if index == 0:
-                found[session] = {}
-            elif session not in found:
-                found[session] = self._gone_on_from(found, session, index)
-            found[session][index] = record
-        latest = next((found[session] for session in self._latest_first() if session in found), {})
+                of_sessions[session] = {}
+            elif session not in of_sessions:
+                of_sessions[session] = self._gone_on_from(of_sessions, session, index)
+            of_sessions[session][index] = record
+        latest = next((of_sessions[session] for session in self._latest_first() if session in of_sessions), {})
         return tuple(latest[index] for index in sorted(latest))
 
     def compiles(self, campaign_digest: str | None, fingerprint: str) -> tuple[CompileRecord, ...]:
@@ -166,10 +168,13 @@ class Journal:
             }.values()
         )
 
-    def _gone_on_from(self, found: Mapping[str, Mapping[int, Record]], session: str, index: int) -> dict[int, Record]:
+    def _gone_on_from(
+        self, of_sessions: Mapping[str, Mapping[int, Record]], session: str, index: int
+    ) -> dict[int, Record]:
         """The rounds before `index` that a session took over."""
         order = self._latest_first()
-        earlier = (found[name] for name in order[order.index(session) + 1 :] if index - 1 in found.get(name, {}))
+        before = order[order.index(session) + 1 :]
+        earlier = (of_sessions[name] for name in before if index - 1 in of_sessions.get(name, {}))
         return {number: record for number, record in next(earlier, {}).items() if number < index}
 
     def _latest_first(self) -> list[str]:
@@ -220,31 +225,14 @@ def read_journal(path: Path) -> Journal:
 
 
 @dataclass(slots=True)
-class _Own:
-    """What was read of a session so far. `next` is the number of its next line; `gaps` are the stretches of the file,
-    between two line numbers, in which some of its lines are missing, and how many."""
+class _OpenSession:
+    """What was read of a session so far. `next_number` is the number that its next line has."""
 
     header: Record | None = None
     records: list[Record] = field(default_factory=list)
     lines: list[int] = field(default_factory=list)
-    next: int = 0
-    gaps: list[tuple[int, int, int]] = field(default_factory=list)
-    ended_at: int | None = None
-
-    @property
-    def is_sealed(self) -> bool:
-        return self.header is None or self.header["version"] != 1
-
-    def gap_at(self, line: int) -> int:
-        """How many of its lines are missing around there."""
-        return sum(number for after, before, number in self.gaps if after < line < before)
-
-    def may_own(self, line: int) -> bool:
-        """Whether a line that cannot be read may be one of its own."""
-        begins = self.lines[0] if self.header is not None else 0
-        if not begins < line or (self.ended_at is not None and self.ended_at < line):
-            return False
-        return not self.is_sealed or line > self.lines[-1] or self.gap_at(line) > 0
+    next_number: int = 0
+    has_ended: bool = False
 
 
 class _Reading:
@@ -252,115 +240,78 @@ class _Reading:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._own: dict[str, _Own] = {}
-        self._unreadable: list[tuple[int, str, str | None]] = []  # line, what, the session it says it is of
+        self._sessions: dict[str, _OpenSession] = {}
         self._damage: list[Damage] = []
         self.records: list[tuple[int, Record]] = []
 
-    def add(self, number: int, line: bytes) -> None:
-        sealed = unsealed(line)
+    def add(self, line_number: int, line: bytes) -> None:
+        """Take the next line. Raises FormatVersionError."""
+        body, number = unsealed(line) or (line, None)
+        session: str | None = None
         try:
-            record = self._record(number, *(sealed or (line, None)))
+            check_depth(body)
+            record: Record = decode(body)
+            if number is None:
+                raise JsonError("its check sum does not fit")
+            session = take(record, "session", (str,))
+            self._add_record(line_number, self._sessions.setdefault(session, _OpenSession()), record, number)
         except JsonError as error:
-            self._note_unreadable(number, line, error, sealed)
-            return
-        if record is None:
-            return
-        own = self._own.setdefault(record["session"], _Own())
-        if sealed is not None:
-            self._count(number, record["session"], own, sealed[1])
-        own.lines.append(number)
-        if record["record"] == "session":
-            own.header = record
-            return
-        own.records.append(record)
-        self.records.append((number, record))
-        if record["record"] == "end":
-            own.ended_at = number
+            column = f" column {error.column}" if error.column else ""
+            still_open = (name for name, opened in self._sessions.items() if not opened.has_ended)
+            self._note(line_number, f"{column}: {error}", *(still_open if session is None else [session]))
 
     def journal(self, torn: tuple[str, ...]) -> Journal:
-        for number, what, claim in self._unreadable:
-            self._damage.append(Damage(line=number, what=what, sessions=self._owners(number, claim)))
         bad = {session for damage in self._damage for session in damage.sessions}
         whole: list[Session] = []
         damaged: list[DamagedSession] = []
-        for name, own in self._own.items():
-            records, lines = tuple(own.records), tuple(own.lines)
-            if name in bad or own.header is None:
-                damaged.append(DamagedSession(id=name, header=own.header, records=records, lines=lines))
+        for name, read in self._sessions.items():
+            records, lines = tuple(read.records), tuple(read.lines)
+            if name in bad or read.header is None:
+                damaged.append(DamagedSession(id=name, header=read.header, records=records, lines=lines))
             else:
-                whole.append(Session(id=name, header=own.header, records=records, lines=lines))
+                whole.append(Session(id=name, header=read.header, records=records, lines=lines))
         return Journal(
             path=self._path,
             sessions=tuple(whole),
             records=tuple(record for _, record in self.records if record["session"] not in bad),
             torn=torn,
-            damage=tuple(sorted(self._damage, key=lambda damage: damage.line)),
+            damage=tuple(self._damage),
             damaged=tuple(damaged),
         )
 
-    def _record(self, number: int, body: bytes, sequence: int | None) -> Record | None:
-        """The record; None where it is a second header. Raises JsonError, FormatVersionError."""
-        check_depth(body)
-        record: Record = decode(body)
-        session = take(record, "session", (str,))
-        own = self._own.get(session)
-        if take(record, "record", (str,)) == "session":
-            self._check_version(number, record, sequence)
-            if own is not None and own.header is not None:
-                self._damage.append(Damage(line=number, what=": the session begins a second time", sessions=(session,)))
-                return None
-        elif sequence is None and own is None:
-            raise JsonError(f"session: {session!r} has no session record before this line")
-        elif sequence is None and own is not None and own.is_sealed:
-            raise JsonError("its check sum does not fit")
+    def _add_record(self, line_number: int, session: _OpenSession, record: Record, number: int) -> None:
+        """Raises JsonError where the record is not what its kind requires, FormatVersionError."""
+        session.lines.append(line_number)
+        is_header = record.get("record") == "session"
+        if is_header and session.header is not None:
+            raise JsonError("the session begins a second time")
+        self._count(line_number, session, record["session"], number)
+        if is_header:
+            self._check_version(line_number, record)
         check_record(record)
-        return record
+        if is_header:
+            session.header = record
+            return
+        session.records.append(record)
+        session.has_ended = session.has_ended or record["record"] == "end"
+        self.records.append((line_number, record))
 
-    def _check_version(self, number: int, record: Record, sequence: int | None) -> None:
+    def _check_version(self, line_number: int, record: Record) -> None:
         form, version = take(record, "format", (str,)), take(record, "version", (int,))
         if form != FORMAT:
             raise JsonError(f"format: want {FORMAT!r}, found {form!r}")
-        if (sequence is None) != (version == 1):
-            raise JsonError("its check sum does not fit")
-        if version not in READABLE_VERSIONS:
-            raise FormatVersionError(f"journal {self._path} line {number}: {version_text(version)}")
+        if version != VERSION:
+            raise FormatVersionError(f"journal {self._path} line {line_number}: {version_text(version)}")
 
-    def _count(self, number: int, session: str, own: _Own, sequence: int) -> None:
-        """Whether the line comes next in its session."""
-        if sequence > own.next:
-            missing = sequence - own.next
-            own.gaps.append((own.lines[-1] if own.lines else 0, number, missing))
-            what = f": {missing} line{'' if missing == 1 else 's'} of its session before it missing"
-            self._damage.append(Damage(line=number, what=what, sessions=(session,)))
-        elif sequence < own.next:
-            what = ": a line of its session that stands twice or out of place"
-            self._damage.append(Damage(line=number, what=what, sessions=(session,)))
-        own.next = max(own.next, sequence + 1)
+    def _count(self, line_number: int, session: _OpenSession, name: str, number: int) -> None:
+        """Name what the line's number says is wrong: lines before it are missing, or it does not stand here."""
+        missing = number - session.next_number
+        if missing > 0:
+            lines = "line" if missing == 1 else "lines"
+            self._note(line_number, f": {missing} {lines} of its session before it missing", name)
+        elif missing < 0:
+            self._note(line_number, ": a line of its session that stands twice or out of place", name)
+        session.next_number = max(session.next_number, number + 1)
 
-    def _note_unreadable(self, number: int, line: bytes, error: JsonError, sealed: tuple[bytes, int] | None) -> None:
-        claim = _CLAIM.search(line)
-        session = claim[1].decode("utf-8", errors="replace") if claim else None
-        what = f"{f' column {error.column}' if error.column else ''}: {error}"
-        if sealed is not None and session is not None:  # not damaged but wrong, by who wrote it
-            own = self._own.setdefault(session, _Own())
-            own.next = max(own.next, sealed[1] + 1)
-            own.lines.append(number)
-            self._damage.append(Damage(line=number, what=what, sessions=(session,)))
-        else:
-            self._unreadable.append((number, what, session))
-
-    def _owners(self, line: int, claim: str | None) -> tuple[str, ...]:
-        """The sessions that a line which cannot be read may belong to."""
-        possible = [name for name, own in self._own.items() if own.may_own(line)]
-        if claim in possible:
-            return (claim,)
-        gaps = {name: gap for name in possible if (gap := self._own[name].gap_at(line))}
-        if gaps and sum(gaps.values()) >= self._num_unreadable_within(line, [self._own[name] for name in gaps]):
-            return tuple(gaps)
-        return tuple(possible) if claim is None or claim in self._own else (*possible, claim)
-
-    def _num_unreadable_within(self, line: int, owners: Sequence[_Own]) -> int:
-        spans = [(after, before) for own in owners for after, before, _ in own.gaps if after < line < before]
-        after, before = min(span[0] for span in spans), max(span[1] for span in spans)
-        return sum(after < number < before for number, _, _ in self._unreadable)
+    def _note(self, line_number: int, what: str, *sessions: str) -> None:
+        self._damage.append(Damage(line=line_number, what=what, sessions=sessions))

@@ -1,7 +1,6 @@
 """Which sessions of a journal are one run, whether all of it can be used, and which of a case's tries counts.
 
-Under pytest-xdist each worker writes a session of its own; all sessions of a run bear its id. In version 1 they bore
-none: there the sessions of workers whose records lie between each other's are taken as one run.
+Under pytest-xdist each worker writes a session of its own; all sessions of a run bear its id.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ def chosen_sessions(journal: Journal, wanted: str | None) -> tuple[Session, ...]
         sessions = [session for session in sessions if session.id == wanted]
     _check_latest(journal, sessions, wanted)
     if not sessions:
-        known = [session.id for session in journal.sessions if _has_cases(session)]
+        others = [session.id for session in journal.sessions if _has_cases(session)]
         asked = "no session has cases" if wanted is None else f"no session {wanted!r} has cases"
-        hint = "" if wanted is None else did_you_mean(wanted, known)
-        raise JournalError(f"journal {journal.path}: {asked}; sessions with cases: {', '.join(known) or 'none'}{hint}")
+        hint = "" if wanted is None else did_you_mean(wanted, others)
+        raise JournalError(f"journal {journal.path}: {asked}; sessions with cases: {', '.join(others) or 'none'}{hint}")
     if wanted is not None:
         return (sessions[-1],)
     return tuple(session for session in run_of(journal, sessions[-1]) if _has_cases(session))
@@ -38,12 +37,11 @@ def chosen_sessions(journal: Journal, wanted: str | None) -> tuple[Session, ...]
 
 def sessions_of(journal: Journal, run: str) -> tuple[Session, ...]:
     """The run's sessions that have a case. Raises JournalError where none has, or one of them is damaged."""
-    own = tuple(session for session in journal.sessions if session.run == run)
-    check_whole(journal, own, run)
-    found = tuple(session for session in own if _has_cases(session))
-    if not found:
+    sessions = tuple(session for session in journal.sessions if session.run == run)
+    check_whole(journal, sessions, run)
+    if not any(map(_has_cases, sessions)):
         raise JournalError(f"journal {journal.path}: the run {run} has no cases in it")
-    return found
+    return tuple(filter(_has_cases, sessions))
 
 
 def case_records(sessions: Iterable[Session]) -> list[Record]:
@@ -97,18 +95,17 @@ def _is_red(record: Record) -> bool:
 
 def run_of(journal: Journal, session: Session) -> tuple[Session, ...]:
     """The session and the others of its run, also where they have no case."""
-    return tuple(other for other in journal.sessions if other is session or _same_run(other, session))
+    return tuple(other for other in journal.sessions if other.run == session.run)
 
 
 def check_whole(journal: Journal, run: Sequence[Session], name: str | None = None) -> None:
     """Raises JournalError where a session of the run is damaged, or where that cannot be told: one whose header is lost
     and that was written at the same time. `run` has the sessions that are whole, `name` is the run's id if known."""
-    names = {name, *(session.run for session in run)} - {None}
+    names = {name, *(session.run for session in run)}
     lines = [line for session in run for line in session.lines]
     for session in journal.damaged:
-        own = _run_of_damaged(session)
         overlaps = bool(lines) and min(lines) < max(session.lines) and min(session.lines) < max(lines)
-        if own in names or (overlaps and own is None):
+        if overlaps if session.run is None else session.run in names:
             why = journal.why_damaged(session.id)
             raise JournalError(f"journal {journal.path}: session {session.id} of this run is damaged: {why}")
 
@@ -127,20 +124,3 @@ def _check_latest(journal: Journal, sessions: Sequence[Session], wanted: str | N
 
 def _has_cases(session: Session | DamagedSession) -> bool:
     return any(record["record"] == "case" for record in session.records)
-
-
-def _run_of_damaged(session: DamagedSession) -> str | None:
-    """None where it is not known, or there was none."""
-    if session.header is None or session.header["version"] == 1:
-        return None
-    found: str = session.header.get("run", session.id)
-    return found
-
-
-def _same_run(one: Session, other: Session) -> bool:
-    if one.run is not None or other.run is not None:
-        return one.run == other.run
-    if one.header["worker"] is None or other.header["worker"] is None or not (one.records and other.records):
-        return False
-    # without the headers: a worker that only began while the other wrote is no reason
-    return one.lines[1] <= other.lines[-1] and other.lines[1] <= one.lines[-1]

@@ -73,16 +73,6 @@ def read_whole(path: Path, max_bytes: int) -> bytes:
         return regular_file.read_rest(file, max_bytes)
 
 
-def write_new(path: Path, content: bytes) -> None:
-    """Put a new file on the disk. Raises OSError, FileExistsError where there is something of that name."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(descriptor)
-    sync_directory(path.parent)
-
-
 def replace_text(path: Path, text: str) -> None:
     """Put `text` on the disk in a file's place, with its folder.
 

@@ -128,7 +128,6 @@ JOURNAL, OUT = "JOURNAL", "OUT"
         (("report", JOURNAL, "-o", OUT), "npubench-report-written"),
         (("trace", JOURNAL, "-o", OUT), "npubench-trace-written"),
         (("baseline", "accept", JOURNAL, "--baselines", OUT), "npubench-baseline-accepted"),
-        (("journal", "salvage", JOURNAL, "--output", OUT), "npubench-journal-salvaged"),
         (("journal", "check", JOURNAL), "npubench-journal-check"),
         (("probe", "cpu"), "npubench-probe"),
         (("history", "upload", JOURNAL, "--history", f"{OUT}.db"), "npubench-history-uploaded"),

@@ -1,11 +1,10 @@
-"""`npubench journal`: check lists sessions and damage, salvage keeps what can be proven."""
+"""`npubench journal`: check lists sessions and damage."""
 
 import json
 from collections import Counter
 
 import pytest
 from store.history.made_journals import case_record, stack, write_session
-from store.journal_lines import read_lines, write_version_1
 
 from pytest_npubench.store.journal import JournalWriter, read_journal
 
@@ -42,52 +41,6 @@ def test_check_names_damage_and_goes_on_with_the_next(call, path, tmp_path):
     assert (damage["line"], damage["what"]) == (8, "1 line of its session before it missing")
     text = call("journal", "check", str(path)).out
     assert f"line 8: 1 line of its session before it missing (session {damage['sessions'][0]})" in text
-
-
-def test_salvage_keeps_whole_sessions_as_they_are_and_counts_what_a_damaged_one_lost(call, path, tmp_path):
-    before = path.read_bytes().splitlines()
-    edited(path, lambda lines: lines.pop(8))
-    new = tmp_path / "new.jsonl"
-    done = call("journal", "salvage", str(path), "--output", str(new))
-    assert done.status == 0
-    assert done.out == f"wrote {new}: 14 records of 3 sessions, 2 of them whole\nlost: 1 record\n"
-    assert new.read_bytes().splitlines()[:6] == before[:6]
-    assert new.read_bytes().splitlines()[-6:] == before[-6:]
-    salvaged = read_journal(new)
-    assert (salvaged.damage, [session.end is None for session in salvaged.sessions]) == ((), [False, True, False])
-    assert [record["record"] for record in salvaged.sessions[1].records] == ["device", "case", "case", "salvaged"]
-    again = call("journal", "salvage", str(path), "--output", str(new))
-    assert again.status == 1
-    assert "File exists; want the name of a new file" in again.err
-
-
-@pytest.mark.parametrize(
-    "edit", [lambda lines: lines.insert(8, lines[8]), lambda lines: lines.insert(8, lines.pop(10))]
-)
-def test_a_session_of_which_nothing_is_lost_is_whole_again(call, path, tmp_path, edit):
-    before = path.read_bytes()
-    edited(path, edit)
-    assert read_journal(path).damage
-    assert call("journal", "salvage", str(path), "--output", str(tmp_path / "new.jsonl")).status == 0
-    assert (tmp_path / "new.jsonl").read_bytes() == before
-
-
-def test_a_session_without_a_header_is_lost_and_named(call, path, tmp_path):
-    (session, *_) = read_journal(path).sessions
-    edited(path, lambda lines: lines.pop(0))
-    done = call("journal", "salvage", str(path), "--output", str(tmp_path / "new.jsonl"))
-    assert done.out.endswith(f"lost: 5 records, and sessions without a header: {session.id}\n")
-    assert len(read_journal(tmp_path / "new.jsonl").sessions) == 2
-
-
-def test_version_1_is_salvaged_as_version_1(call, path, tmp_path):
-    write_version_1(path, read_lines(path))
-    edited(path, lambda lines: lines.__setitem__(8, lines[8].replace(b'"digest"', b'"d?gest"')))
-    done = call("journal", "salvage", str(path), "--output", str(tmp_path / "new.jsonl"))
-    assert done.status == 0, done.err
-    salvaged = read_journal(tmp_path / "new.jsonl")
-    assert [len(session.records) for session in salvaged.sessions] == [5, 4, 5]
-    assert salvaged.sessions[1].end is None
 
 
 def test_other_commands_go_on_without_a_damaged_session_and_say_so(call, path, tmp_path):

@@ -1,7 +1,7 @@
 """A metric is the same thing in a journal, in the baselines accepted from it and in the history it was uploaded to: its
 gate and margin stand beside its samples, and the same nights get the same verdicts from any pair of sources."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
@@ -11,8 +11,6 @@ import pytest
 from pytest_npubench.comparison.side_sources import load_side
 from pytest_npubench.comparison.upgrade import compare_sides
 from pytest_npubench.store.accept_run import accept_run
-from pytest_npubench.store.baseline_format import write_baseline_file
-from pytest_npubench.store.baselines import Baselines
 from pytest_npubench.store.history import upload_journal
 from pytest_npubench.store.journal import read_journal
 from pytest_npubench.verdict import VerdictKind
@@ -113,24 +111,3 @@ def test_every_gate_is_judged_as_it_says(stacks):
 @pytest.mark.parametrize(("old", "new"), list(product(SOURCES, SOURCES)))
 def test_every_pair_of_sources_gives_the_same_verdicts(stacks, old, new):
     assert stacks.verdicts(old, new) == stacks.verdicts("journal", "journal")
-
-
-def test_a_baseline_of_before_gates_says_so_as_b_and_is_judged_by_bs_word_as_a(stacks, tmp_path):
-    for stack in ("old", "new"):
-        loaded = Baselines.load(stacks.root / stack)
-        for file in loaded.files:
-            cases = {
-                name: replace(
-                    case, metrics={metric: replace(own, gate=None, margin=None) for metric, own in case.metrics.items()}
-                )
-                for name, case in file.cases.items()
-            }
-            write_baseline_file(tmp_path / stack, replace(file, cases=cases))
-    expected, _ = stacks.verdicts("journal", "journal")
-    before_gates = Stacks(tmp_path)
-    as_a = compare_sides(before_gates.side("old", "baselines"), stacks.side("new", "journal"))
-    assert {row.name: row.kind for row in as_a.rows} == {name: kind for name, (kind, *_) in expected.items()}
-    as_b = compare_sides(stacks.side("old", "journal"), before_gates.side("new", "baselines"))
-    assert {row.kind for row in as_b.rows} == {VerdictKind.INCOMPARABLE}
-    assert {row.verdict.reason.partition(":")[0] for row in as_b.rows} == {"B does not say how it is judged"}
-    assert as_b.exit_status(0.5) == 3

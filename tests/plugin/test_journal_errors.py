@@ -2,6 +2,8 @@
 
 import pytest
 
+from pytest_npubench.store.journal_format import sealed
+
 FUTURE = '{"record":"session","format":"npubench-journal","version":99,"session":"s"}\n'
 FULL = """
 import os
@@ -31,7 +33,7 @@ def test_a_journal_of_a_later_version_is_left_alone(project, options):
     project.fake()
     project.write(".npubench/journal.jsonl", FUTURE)
     result = project.run("-k", "fake", *options)
-    assert_usage_error(result, f"journal {project.journal_path}: written by format 99; this version reads 1 and 2")
+    assert_usage_error(result, f"journal {project.journal_path}: written by format 99; this version reads 2")
     assert project.journal_path.read_text() == FUTURE
 
 
@@ -46,8 +48,9 @@ def test_a_file_that_is_no_journal_is_left_alone(project):
 
 def test_a_damaged_line_is_said_at_the_end_of_a_green_run_that_can_use_its_own_session(project):
     project.fake()
-    session = '"started_at":"2026-11-21T13:05:00+00:00","worker":null,"host":{},"settings":{}}\n'
-    project.write(".npubench/journal.jsonl", FUTURE.replace("99", "1")[:-2] + f",{session}" + '{"record":"note",\n')
+    session = b',"started_at":"2026-11-21T13:05:00+00:00","worker":null,"host":{},"settings":{}}'
+    header = sealed(FUTURE.replace("99", "2")[:-2].encode() + session, 0).decode()
+    project.write(".npubench/journal.jsonl", header + '{"record":"note",\n')
     result = project.run("-k", "fake and bucket16", "--npubench-accept", "-n2", "-p", "no:benchmark")
     assert result.ret == 0, result.stdout.str()
     said = f"journal {project.journal_path} is damaged, 1 session left out: line 2 column "

@@ -1,4 +1,4 @@
-"""A journal's lines as objects, and back: sealed anew where a test altered them, or as version 1 wrote them."""
+"""A journal's lines as objects, and back: sealed anew where a test altered them."""
 
 import json
 from collections import Counter
@@ -19,15 +19,6 @@ def write_lines(path, records):
         lines.append(sealed(_text(record), numbers[record["session"]]))
         numbers[record["session"]] += 1
     path.write_bytes(b"".join(lines))
-
-
-def write_version_1(path, records):
-    """Neither seal nor the id of a run."""
-    for record in records:
-        if record["record"] == "session":
-            record["version"] = 1
-            record.pop("run", None)
-    path.write_bytes(b"".join(_text(record) + b"\n" for record in records))
 
 
 def _text(record):

@@ -13,9 +13,7 @@ from hypothesis import strategies as st
 from pytest_npubench.errors import BaselineError, FormatVersionError, StoreError
 from pytest_npubench.store import baseline_format
 from pytest_npubench.store import baseline_renaming as renaming
-from pytest_npubench.store.accepted_session import Quantity
 from pytest_npubench.store.baselines import Baselines
-from pytest_npubench.store.json_text import check_sum
 
 NEW = "buckets/profile/cpu-small-b4-bucket256"
 
@@ -76,9 +74,9 @@ def accepted(baselines, key):
         (b"{}", "format: missing"),
         (b'{"format": "npubench-journal"}', "format: want 'npubench-baseline', found 'npubench-journal'"),
         (b'{"format": "npubench-baseline", "version": "1"}', "version: want a whole number"),
-        (b'{"format": "npubench-baseline", "version": 1}', "suite: missing"),
+        (b'{"format": "npubench-baseline", "version": 3}', "suite: missing"),
         (
-            b'{"format": "npubench-baseline", "version": 2, "x": [1,\n NaN]}',
+            b'{"format": "npubench-baseline", "version": 3, "x": [1,\n NaN]}',
             "line 2 column 2: NaN is not a finite number",
         ),
         (b"[" * 100_000, "nested too deeply"),
@@ -103,9 +101,7 @@ def test_every_cut_of_a_file_is_an_error(accepted, baselines):
 
 def test_a_later_version_is_told_by_its_number(accepted, baselines, key):
     accepted.write_text('{"format": "npubench-baseline", "version": 7, "shards": []}')
-    with pytest.raises(
-        FormatVersionError, match=f"{accepted.name}: written by format 7; this version reads 1 and 2 and 3"
-    ):
+    with pytest.raises(FormatVersionError, match=f"{accepted.name}: written by format 7; this version reads 3$"):
         Baselines.load(baselines.directory)
     with pytest.raises(FormatVersionError, match="written by format 7"):
         baselines.accept([result()], session="s2", key=key)
@@ -238,90 +234,9 @@ def test_one_key_under_two_hardware_names_with_cases_of_their_own_is_none(accept
     assert len(Baselines.load(baselines.directory).files) == 2
 
 
-# earlier versions
-
-
-def as_version_2(path):
-    """Written as version 2 did: the check sums are over unit and direction alone."""
-    content = json.loads(path.read_text())
-    content["version"] = 2
-    del content["resets"]
-    for name, case in content["cases"].items():
-        for quantity in case["metrics"].values():
-            del quantity["gate"], quantity["margin"]
-        for session in case["sessions"]:
-            fields = {field: value for field, value in session.items() if field != "check"}
-            session["check"] = check_sum([name, case["digest"], case["metrics"], fields])
-    path.write_text(json.dumps(content))
-
-
-def test_version_2_does_not_say_how_a_metric_is_judged_and_the_next_session_does(accepted, baselines, key):
-    directory = baselines.directory
-    accept(directory, key, result((0.5, 0.25), case=OTHER), session="s1")
-    as_version_2(accepted)
-    (file,) = Baselines.load(directory).files
-    assert file.cases[CASE].metrics == {"tbt_s": Quantity(unit="s", better="lower", gate=None)}
-    accept(directory, key, result((4.0,)), session="s4", day=400)
-    (file,) = Baselines.load(directory).files
-    assert file.cases[CASE].metrics == {"tbt_s": Quantity(unit="s", better="lower", gate="ratio")}
-    assert file.cases[OTHER].metrics["tbt_s"].gate is None
-    assert [one.session for one in file.cases[CASE].sessions] == ["s1", "s4"]
-    content = json.loads(accepted.read_text())
-    assert (content["version"], content["cases"][OTHER]["metrics"]["tbt_s"]["gate"]) == (3, None)
-
-
-def test_version_2_knows_no_fields_of_version_3(accepted, baselines):
-    as_version_2(accepted)
-    edited(accepted, lambda c: c["cases"][CASE]["metrics"]["tbt_s"].update(gate="ratio"))
-    with pytest.raises(BaselineError, match=r"metrics\.tbt_s\.gate: unknown key; allowed: unit, better"):
-        Baselines.load(baselines.directory)
-
-
-def as_version_1(path):
-    as_version_2(path)
-    content = json.loads(path.read_text())
-    content["version"] = 1
-    del content["rejected"]
-    for case in content["cases"].values():
-        for session in case["sessions"]:
-            for name in ("anchor", "check", "git_revision"):
-                del session[name]
-    path.write_text(json.dumps(content))
-
-
-def test_version_1_is_read_with_its_first_session_as_anchor_and_written_as_3(accepted, baselines, key):
-    directory = baselines.directory
-    for number in (2, 3):
-        accept(directory, key, result((float(number),)), session=f"s{number}", day=number)
-    as_version_1(accepted)
-    loaded = Baselines.load(directory)
-    assert loaded.sessions(CASE, "tbt_s", key, digest="d1") == [[[0.5, 0.25]], [[2.0]], [[3.0]]]
-    assert anchor_sessions(loaded, CASE, "tbt_s", key, digest="d1") == [[[0.5, 0.25]]]
-    accept(directory, key, result((4.0,)), session="s4", day=400)
-    assert json.loads(accepted.read_text())["version"] == 3
-    loaded = Baselines.load(directory)
-    assert loaded.sessions(CASE, "tbt_s", key, digest="d1") == [[[0.5, 0.25]], [[2.0]], [[3.0]], [[4.0]]]
-    assert anchor_sessions(loaded, CASE, "tbt_s", key, digest="d1") == [[[0.5, 0.25]]]
-
-
-@pytest.mark.parametrize("entry", [None, 5, "s1", [], ["session"]])
-def test_a_session_of_version_1_that_is_no_object_is_named(accepted, baselines, entry):
-    as_version_1(accepted)
-    edited(accepted, lambda c: c["cases"][CASE].update(sessions=[entry]))
-    with pytest.raises(BaselineError, match=rf"{PLACE}\.sessions\[0\]: want an object, found"):
-        Baselines.load(baselines.directory)
-
-
 def test_a_sample_larger_than_any_float_is_named(accepted, baselines):
     edited(accepted, lambda c: samples_of(c)["processes"][0].__setitem__(1, 10**400))
     with pytest.raises(BaselineError, match=rf"{TBT}\.processes\[0\]\[1\]: want .*larger than any float"):
-        Baselines.load(baselines.directory)
-
-
-def test_version_1_knows_no_fields_of_version_2(accepted, baselines):
-    as_version_1(accepted)
-    edited(accepted, lambda c: session_of(c).update(anchor=True))
-    with pytest.raises(BaselineError, match=r"sessions\[0\]\.anchor: unknown"):
         Baselines.load(baselines.directory)
 
 

@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from store.journal_lines import read_lines, write_version_1
 
 PATH = Path(__file__).parents[2] / "benchmarks" / "damaged_files.py"
 
@@ -22,11 +21,9 @@ def damaged_files():
 
 @pytest.fixture(scope="module")
 def journal(damaged_files, tmp_path_factory):
-    """The bytes of a journal of four sessions, the first of version 1, and the records of each."""
+    """The bytes of a journal of four sessions, and the records of each."""
     path = tmp_path_factory.mktemp("journal") / "journal.jsonl"
-    damaged_files.make_journal(path, num_sessions=1, num_cases=2)
-    write_version_1(path, read_lines(path))
-    damaged_files.make_journal(path, num_sessions=3, num_cases=2)
+    damaged_files.make_journal(path, num_cases=2)
     written, is_damaged = damaged_files.used(path)
     assert not is_damaged
     return path.read_bytes(), written
@@ -59,12 +56,11 @@ def test_no_damage_to_baselines_goes_unnoticed(damaged_files, tmp_path):
 
 
 def test_no_bytes_put_over_others_change_what_is_used(damaged_files, journal, tmp_path):
-    """Only in the sealed part: version 1 could not see it."""
     raw, written = journal
-    first_sealed, chance = raw.index(b'"version":2') - 60, random.Random(2)
+    chance = random.Random(2)
     path = tmp_path / "journal.jsonl"
     for _ in range(300):
-        begin = chance.randrange(first_sealed, len(raw))
+        begin = chance.randrange(len(raw))
         instead = chance.choice([chance.randbytes(chance.randrange(40)), b"\n", b"", raw[begin - 200 : begin]])
         path.write_bytes(raw[:begin] + instead + raw[begin + chance.randrange(40) :])
         assert damaged_files.outcome(path, written) in ("named", "as killed", "harmless"), (begin, instead)

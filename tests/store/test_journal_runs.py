@@ -1,7 +1,6 @@
 """A run's records are its own, however many runs write one journal at once."""
 
 import pytest
-from store.journal_lines import read_lines, write_version_1
 
 from pytest_npubench.errors import JournalError, RunNotAcceptedError
 from pytest_npubench.store.accept_run import accept_run
@@ -63,12 +62,6 @@ def test_each_run_has_its_own_cases_and_accepts_these_alone(two_runs, tmp_path):
     assert run_of(journal, journal.sessions[0]) == sessions_of(journal, "one")
     for run in ("one", "two"):
         assert accept_run(journal, sessions_of(journal, run), tmp_path / run).num_cases == 6
-
-
-def test_in_version_1_workers_that_wrote_at_once_are_one_run_as_before(two_runs):
-    write_version_1(two_runs, read_lines(two_runs))
-    journal = read_journal(two_runs)
-    assert len(numbers(chosen_sessions(journal, None))) == 12
 
 
 def test_a_run_that_is_not_in_the_journal_is_named(two_runs):

@@ -1,4 +1,4 @@
-"""A block of requests that a server was sent: what its client saw, and blocks as journals had them before.
+"""A block of requests that a server was sent: what its client saw.
 
 Of the client's own stalls the median, the 99th percentile and the worst are kept; of each failure its class.
 """
@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pytest_npubench.campaign.served_block import ABORTED, NUM_BEFORE_TOKENS, ServedBlock
-from pytest_npubench.campaign.visits import Columns
+from pytest_npubench.campaign.served_block import ServedBlock
 from pytest_npubench.engines.http.token_times import EVENTS, LISTED, RUNNING, SPREAD
 from pytest_npubench.serving.metrics import RequestRecord, Slo
 from pytest_npubench.serving.request import ServingRequest
-from pytest_npubench.suites.server.failures import by_name, class_of, name_of
+from pytest_npubench.suites.server.failures import by_name, class_of
 
 if TYPE_CHECKING:
     from pytest_npubench.engines.http.load_run import HttpRun
@@ -38,10 +37,6 @@ class LoadBlock(ServedBlock):
     def num_counted_by(self) -> dict[str, int]:
         """How many requests had their tokens counted in each way."""
         return dict(Counter(COUNTED_BY[code] for code in self.counted_by if code))
-
-    @classmethod
-    def of_columns(cls, columns: Columns) -> tuple[LoadBlock, ...]:
-        return super().of_columns(_of_today(columns) if "request.failed" in columns else columns)
 
 
 def load_block(run: HttpRun, requests: Sequence[ServingRequest], *, rate_per_s: float, slo: Slo | None) -> LoadBlock:
@@ -65,23 +60,6 @@ def load_block(run: HttpRun, requests: Sequence[ServingRequest], *, rate_per_s: 
         rate_per_s=rate_per_s,
         slo=slo,
     )
-
-
-def _of_today(columns: Columns) -> Columns:
-    """Columns of a block from before both suites kept theirs alike: it had a code for each request's failure, and its
-    limits apart."""
-    codes = list(map(int, columns["request.failed"]))
-    ended_s, rate_per_s = columns["run"]
-    return {
-        **{name: values for name, values in columns.items() if name not in ("request.failed", "request.num_tokens")},
-        **{
-            ABORTED + name_of(code): [index for index, own in enumerate(codes) if own == code]
-            for code in dict.fromkeys(filter(None, codes))
-        },
-        "request.num_preemptions": [0] * len(codes),
-        "request.num_times": [NUM_BEFORE_TOKENS + number for number in columns["request.num_tokens"]],
-        "run": [0.0, ended_s, 1, rate_per_s, *columns.get("slo", ())],
-    }
 
 
 def _stalls_s(run: HttpRun) -> tuple[float, float, float]:

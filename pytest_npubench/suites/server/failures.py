@@ -1,8 +1,5 @@
 """Why requests fail, in classes that can be counted and kept: a journal holds the class, no server's words.
 
-Journals of before held a code for each request: one of 100 or more is the HTTP status that refused it, 0 is a whole
-answer, and those below 100 stand in NAMES.
-
 Worked example: "HTTP 429 Too Many Requests: later" is of class "HTTP 429", and of 4 requests {"HTTP 429": 2} reads
 "2 of 4: HTTP 429".
 """
@@ -11,37 +8,24 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from itertools import groupby
 from operator import itemgetter
 
-OTHER = 99
-# how the client's reason begins or what it holds -> code, in the order in which they are looked for
-PATTERNS: Sequence[tuple[str, int]] = (
-    (r"answered after \d+ retries", 8),
-    (r"no connection", 1),
-    (r"disconnected", 2),
-    (r"timed out", 3),
-    (r"malformed stream|an event (of more than|that is no)", 4),
-    (r"the server ended its answer", 5),
-    (r"the answer stopped before its end", 6),
-    (r"(over )?\d+ tokens came, \d+ were asked for", 7),
-    (r"the server('s running count| counts)", 9),
-    (r"lost with", 10),
-)
-NAMES: Mapping[int, str] = {
-    1: "no connection",
-    2: "disconnected",
-    3: "timed out",
-    4: "malformed stream",
-    5: "ended by the server with an error",
-    6: "stopped before its end",
-    7: "another number of tokens than asked for",
-    8: "answered after retries",
-    9: "token counts that contradict the stream",
-    10: "lost with a process of the client",
-    OTHER: "failed",
+OTHER = "failed"
+CLASSES: Mapping[str, str] = {
+    r"answered after \d+ retries": "answered after retries",
+    r"no connection": "no connection",
+    r"disconnected": "disconnected",
+    r"timed out": "timed out",
+    r"malformed stream|an event (of more than|that is no)": "malformed stream",
+    r"the server ended its answer": "ended by the server with an error",
+    r"the answer stopped before its end": "stopped before its end",
+    r"(over )?\d+ tokens came, \d+ were asked for": "another number of tokens than asked for",
+    r"the server('s running count| counts)": "token counts that contradict the stream",
+    r"lost with": "lost with a process of the client",
 }
+"""How the client's reason begins -> its class; the first that fits counts."""
 HIDDEN = "***"
 WINDOW = 8
 MAX_CHARS = 300
@@ -53,11 +37,7 @@ def class_of(reason: str | None) -> str | None:
         return None
     if status := re.match(r"HTTP \d{3}\b", reason):
         return status[0]
-    return name_of(next((code for pattern, code in PATTERNS if re.match(pattern, reason)), OTHER))
-
-
-def name_of(code: int) -> str:
-    return f"HTTP {code}" if code >= 100 else NAMES.get(code, NAMES[OTHER])
+    return next((name for pattern, name in CLASSES.items() if re.match(pattern, reason)), OTHER)
 
 
 def by_name(classes: Iterable[str | None]) -> dict[str, int]:

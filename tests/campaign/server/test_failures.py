@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pytest_npubench.engines.http.answer import HttpRequest
 from pytest_npubench.engines.http.endpoint import Endpoint
 from pytest_npubench.engines.http.load_run import run_load
-from pytest_npubench.suites.server.failures import WINDOW, by_name, class_of, in_words, name_of, without_key
+from pytest_npubench.suites.server.failures import WINDOW, by_name, class_of, in_words, without_key
 
 from .stand_in import TOKEN, StandIn, refuses, streams
 
@@ -61,7 +61,6 @@ def test_nobody_there_and_a_retried_request_have_their_classes():
 def test_a_whole_answer_has_no_class_and_an_unknown_reason_is_a_failure():
     assert class_of(None) is None
     assert class_of("a reason of a later version") == "failed"
-    assert name_of(7000) == "HTTP 7000"
 
 
 def test_failures_are_named_by_count_the_most_common_first():

@@ -74,26 +74,6 @@ def test_a_block_comes_back_from_its_columns():
     assert all(value >= 0 for values in found.columns().values() for value in values)
 
 
-def test_a_block_of_a_journal_from_before_is_the_same():
-    """It held a code for each failure, the number of tokens of each request, and its limits apart."""
-    (found,) = LoadBlock.of_columns(
-        {
-            "request.arrival_s": [0.0, 1.0, 2.0, 3.0],
-            "request.dispatched_s": [0.001, 1.001, 2.001, 3.001],
-            "request.prompt_tokens": [7, 8, 9, 10],
-            "request.output_tokens": [3, 3, 3, 3],
-            "request.num_tokens": [3, 3, 0, 1],
-            "request.token_times_s": [0.4, 0.5, 0.6, 1.4, 1.7, 1.8, 3.3],
-            "request.failed": [0, 0, 429, 2],
-            "request.counted_by": [1, 1, 0, 4],
-            "client.stalls_s": [0.00025, 0.000495, 0.0005],
-            "run": [4.0, 1.0],
-            "slo": [0.5, 0.2],
-        }
-    )
-    assert found == block()
-
-
 def test_a_column_that_would_be_empty_is_left_out():
     """The journal's samples are never empty: a block whose requests all failed has no token times."""
     run = http_run()

@@ -43,7 +43,7 @@ VISIT_S = 1.0  # of a profile point: each round is predicted from its own
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnlineDetail:
     """figures by name of the latency: ttft, tpot, e2e. cost is that of the profile, all buckets together, beside which
-    num_pairs of requests were served in pairs_s, pauses counted (pairs.py); 0 in journals from before them."""
+    num_pairs of requests were served in pairs_s, pauses counted (pairs.py)."""
 
     workload: str
     rate_per_s: float
@@ -51,8 +51,8 @@ class OnlineDetail:
     num_rounds: int
     figures: Mapping[str, LatencyError]
     cost: CostRecord
-    num_pairs: int = 0
-    pairs_s: float = 0.0
+    num_pairs: int
+    pairs_s: float
 
 
 class OnlineKind(ShownKind):
@@ -191,14 +191,10 @@ def online_lines(found: Sequence[CaseRecord[OnlineDetail]]) -> list[str]:
 def _errors(case: CaseRecord[OnlineDetail]) -> str:
     detail = case.detail
     pooled = _told((name, one.mean_error, one.p99_error) for name, one in detail.figures.items())
-    typical = _told(
-        (name, one.round_mean_error, one.round_p99_error)
-        for name, one in detail.figures.items()
-        if one.round_mean_error is not None and one.round_p99_error is not None
-    )
-    rounds = f"; in the median of {detail.num_rounds} rounds {typical}" if typical else ""
+    typical = _told((name, one.round_mean_error, one.round_p99_error) for name, one in detail.figures.items())
     return (
-        f"LENS online, {detail.workload} at {detail.rate_per_s:.3g} req/s on {case.batch_size} slots: {pooled}{rounds}"
+        f"LENS online, {detail.workload} at {detail.rate_per_s:.3g} req/s on {case.batch_size} slots: {pooled}; "
+        f"in the median of {detail.num_rounds} rounds {typical}"
     )
 
 

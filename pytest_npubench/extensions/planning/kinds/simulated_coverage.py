@@ -59,7 +59,7 @@ BANDS = (
 class BandRow:
     """One figure under one policy: of num_blocks those that the band held; predicted over measured - 1, and half of the
     band over what was measured, each as the mean over the blocks; p99_error: that of the 99th percentile over the
-    requests, None in journals from before it was told."""
+    requests."""
 
     figure: str
     policy: str
@@ -67,7 +67,7 @@ class BandRow:
     num_covered: int
     error: float
     half_width: float
-    p99_error: float | None = None
+    p99_error: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,7 +227,7 @@ def _metrics(name: str, own: Sequence[Figure]) -> tuple[Metric, ...]:
 
 def bands_table(case: CaseRecord[SimulatedCoverageDetail]) -> Table:
     from pytest_npubench.reports.build import table
-    from pytest_npubench.suites.scheduling.report.cells import UNAVAILABLE, load_name, reason
+    from pytest_npubench.suites.scheduling.report.cells import load_name, reason
 
     detail = case.detail
     return table(
@@ -237,7 +237,7 @@ def bands_table(case: CaseRecord[SimulatedCoverageDetail]) -> Table:
             ("policy", lambda row: row.policy),
             ("held", lambda row: f"{row.num_covered} of {row.num_blocks}"),
             ("error", lambda row: f"{row.error:+.1%}"),
-            ("p99 error", lambda row: UNAVAILABLE if row.p99_error is None else f"{row.p99_error:+.1%}"),
+            ("p99 error", lambda row: f"{row.p99_error:+.1%}"),
             ("half width", lambda row: f"{row.half_width:.1%}"),
         ),
         detail.rows,
@@ -246,7 +246,7 @@ def bands_table(case: CaseRecord[SimulatedCoverageDetail]) -> Table:
 
 
 def _together(detail: SimulatedCoverageDetail) -> str:
-    """ "All requests together: TTFT +1.0 % (p99 +4.7 %), .... "; empty in journals from before errors were told."""
+    """ "All requests together: TTFT +1.0 % (p99 +4.7 %), .... "; empty where nothing could be predicted."""
     if not detail.errors:
         return ""
     told = ", ".join(

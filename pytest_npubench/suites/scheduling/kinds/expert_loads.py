@@ -34,8 +34,8 @@ from pytest_npubench.verdict.result import Judgement
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpertLoadsDetail(ServingDetail):
-    """Bytes over all blocks; `reduction` is the share of them that layered prefill saves. slo_attainment is by policy,
-    empty in journals of before."""
+    """Bytes over all blocks; `reduction` is the share of them that layered prefill saves. slo_attainment is by policy;
+    the summary leaves it out where there is none."""
 
     reduction: float
     rate_per_s: float

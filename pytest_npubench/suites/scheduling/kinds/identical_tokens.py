@@ -80,8 +80,8 @@ class IdenticalTokensKind(LoadExperiment):
 
 
 def _different(found: Sequence[ServedBlock], against: Sequence[ServedBlock]) -> list[tuple[int, int]]:
-    """Round and index of each request whose tokens differ. Raises MeasurementError where requests failed, or where a
-    journal of an earlier version kept no checksums."""
+    """Round and index of each request whose tokens differ. Raises MeasurementError where requests failed, or where
+    they have no checksums."""
     check_whole(found)
     check_whole(against)
     differing = []

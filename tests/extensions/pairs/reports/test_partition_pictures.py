@@ -39,7 +39,7 @@ def stage_case(operator: str, seconds: tuple[float, ...], stage_tokens: int | No
     return operator_case("npu_stage", operator, detail)
 
 
-def solver_case(operator: str, tokens: int, strategy: str, gpu_share: float | None, decided_s: float) -> Json:
+def solver_case(operator: str, tokens: int, strategy: str, gpu_share: float, decided_s: float) -> Json:
     rows, cols = WEIGHTS[operator]
     detail = SolverDetail(
         operator=operator,
@@ -191,15 +191,6 @@ def test_shares_of_the_solver_are_bars_and_its_times_marks() -> None:
     assert times.figure.x.title == "ms"
     assert times.shows == tuple(record["case"] for record in (records[1], records[0]))
     assert times.table.rows[0][2:6] == ("150 µs", "90 µs", "110 µs", "100 µs")
-
-
-def test_a_journal_without_shares_has_no_bars_and_says_so() -> None:
-    record = solver_case("ffn_down", 300, "hybrid", None, 2e-3)
-    del record["detail"]["gpu_share"]
-    chart = chart_of([record], "What the solver chose")
-    assert [box for box in drawn(chart.figure).iter(f"{SVG}rect") if box.get("pointer-events")] == []
-    assert "without a bar" in chart.notes[1]
-    assert chart.table.rows[0][3:] == ("–", "–")
 
 
 texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=30)

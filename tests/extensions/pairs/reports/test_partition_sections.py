@@ -204,6 +204,7 @@ def partition_records() -> list[Json]:
                 single_s=0.003,
                 regret=0.0204,
                 speedup=1.5,
+                gpu_share=0.8,
             ),
         ),
         solver_case(
@@ -222,6 +223,7 @@ def partition_records() -> list[Json]:
                 single_s=None,
                 regret=-0.0566,
                 speedup=None,
+                gpu_share=1.0,
             ),
         ),
         unmeasured(split_case("solver", {}, ("operator", "ffn_down"), ("tokens", 40))),
@@ -519,7 +521,7 @@ def test_a_record_of_another_version_is_named_and_the_others_are_shown() -> None
         for changed in damaged(record):
             *_, (said,) = section_of([changed])
             assert said.startswith(f"{record['id']} is not shown: its record is of another version"), changed["detail"]
-        for name in record["detail"].keys() - {"published", "gpu_share"}:
+        for name in record["detail"].keys() - {"published"}:
             lacking = {key: value for key, value in record["detail"].items() if key != name}
             assert name in section_of([{**record, "detail": lacking}])[2][0]
     known, other = partition_records()[:2]

@@ -29,7 +29,7 @@ REGRET_MARGIN = 0.10  # of one shape
 class SolverDetail:
     """The decision and the best split of one operator. shape: rows, columns, tokens; seconds are medians of the
     reporting rounds; single_s, speedup: of the best single unit, None where none was measured. gpu_share: of the
-    outputs that the decision gives to the GPU; None in journals from before it was kept."""
+    outputs that the decision gives to the GPU."""
 
     operator: str
     shape: tuple[int, int, int]
@@ -42,7 +42,7 @@ class SolverDetail:
     single_s: float | None
     regret: float
     speedup: float | None
-    gpu_share: float | None = None
+    gpu_share: float
     published: str = "HeteroInfer, Table 3"
 
 

@@ -32,7 +32,6 @@ SHARES = (
     "The bar is the share of the outputs that each unit computes; padding is none. Weight-centric cuts the rows of the "
     "weight, activation-centric the tokens, hybrid pads the tokens for the static unit and cuts the rows."
 )
-NO_SHARES = "A cell without a bar is of a journal that does not keep the shares."
 TIMES = (
     "Medians of the rounds that chose nothing. The best of all splits was chosen in the other rounds, so it can come "
     "out above the decided one. The prediction was made before any of them ran."
@@ -69,7 +68,7 @@ def _map(by_operator: dict[str, list[Case]]) -> Chart:
     return Chart(
         title=title,
         summary=f"{title} for {len(by_operator)} operators at {len(lengths)} lengths: {counts}.",
-        notes=(SHARES, *([NO_SHARES] if any(case.detail.gpu_share is None for case in every) else [])),
+        notes=(SHARES,),
         figure=CellGrid(
             rows_title="tokens",
             rows=tuple(map(number_text.count, lengths)),
@@ -90,7 +89,7 @@ def _map(by_operator: dict[str, list[Case]]) -> Chart:
                 ("tokens", lambda case: number_text.count(case.detail.shape[2])),
                 ("decided", lambda case: f"{_words(case.detail.strategy)}: {case.detail.split}"),
                 ("GPU %", lambda case: number_text.percent(case.detail.gpu_share)),
-                ("NPU %", lambda case: number_text.percent(_rest(case.detail.gpu_share))),
+                ("NPU %", lambda case: number_text.percent(1 - case.detail.gpu_share)),
             ),
             every,
         ),
@@ -102,12 +101,12 @@ def _cell(operator: str, case: Case) -> Cell:
     what = f"{operator} x {_tokens(case)}: {_words(detail.strategy)}, {detail.split}"
     known = [(name, text) for (name, *_), text in zip(TIMED, _texts(case), strict=True) if text != number_text.UNKNOWN]
     times = ", ".join(f"{name} {text}" for name, text in reversed(known))
-    share = "" if detail.gpu_share is None else f", GPU {number_text.percent(detail.gpu_share)} % of the outputs"
+    share = f"GPU {number_text.percent(detail.gpu_share)} % of the outputs"
     return Cell(
         text=_words(detail.strategy).removesuffix("-centric"),
-        aside="" if detail.gpu_share is None else _percents(detail.gpu_share),
+        aside=_percents(detail.gpu_share),
         share=detail.gpu_share,
-        told=f"{what}{share}; {times}; best split {_words(detail.best_strategy)}, {detail.best_split}",
+        told=f"{what}, {share}; {times}; best split {_words(detail.best_strategy)}, {detail.best_split}",
     )
 
 
@@ -170,7 +169,3 @@ def _words(strategy: str) -> str:
 def _percents(share: float) -> str:
     first = round(100 * share)
     return f"{first}:{100 - first}"
-
-
-def _rest(share: float | None) -> float | None:
-    return None if share is None else 1 - share
