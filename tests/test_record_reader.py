@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import date
 from itertools import pairwise
 from typing import Annotated, Any
 
@@ -20,7 +22,11 @@ from pytest_npubench.core.record_reader import (
     TOML,
     Count,
     Counts,
+    Fraction,
+    Positive,
     RecordReader,
+    Text,
+    Texts,
     WrongEntryError,
     increasing,
     key,
@@ -118,6 +124,22 @@ def test_increasing_counts_are_taken_alone(values: list[Any]) -> None:
     else:
         with pytest.raises(WrongEntryError, match=r"^x: "):
             TOML.value(Counts, values, "x")
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        *((Positive, value) for value in (10**400, math.nan, math.inf, 0, -1, True, "1", [1])),
+        *((Fraction, value) for value in (1.5, 0)),
+        *((Count, value) for value in (0.5, True, 0)),
+        *((Text, value) for value in (" ", date(2026, 1, 1), 1)),
+        *((Texts, value) for value in ([], ["a", "a"], [1, "a"], "a")),
+        *((Counts, value) for value in ([True, 2], 3)),
+    ],
+)
+def test_what_is_no_such_value_is_refused(kind: Any, value: object) -> None:
+    with pytest.raises(WrongEntryError, match=r"^x: .*want a"):
+        TOML.value(kind, value, "x")
 
 
 def test_json_names_the_item_of_a_list_and_toml_the_key() -> None:

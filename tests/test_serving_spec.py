@@ -15,6 +15,7 @@ from pytest_npubench.suites.scheduling.spec import ServingSpec
 
 SHIPPED = {name: spec for name, spec in load_all([default_directory()]).items() if spec.section(ServingSpec)}
 CPU = (default_directory() / "cpu.toml").read_text(encoding="utf-8")
+SLO = '[[slo]]\nmodel = "*"\nworkload = "*"\n{}\ntbt_s = 0.1\nsource = "ours"\n[serving]'
 
 
 def test_files_without_serving_plan_none():
@@ -35,6 +36,10 @@ def test_what_is_shipped_names_shapes_and_workloads_that_exist(name):
     ("old", "new", "words"),
     [
         ("tokens_per_iteration = 64", "tokens_per_iteration = 0", "serving.tokens_per_iteration: want a whole number"),
+        ("kv_capacity_tokens = 16384", "kv_capacity_tokens = 0", "serving.kv_capacity_tokens: want a whole number"),
+        ("utilisation = 0.7", "rate_per_s = -1", "serving.load[0].rate_per_s: want a finite number above 0"),
+        ("[serving]", SLO.format("ttft = 10"), "slo[0].ttft: unknown key, did you mean 'ttft_s'?"),
+        ("[serving]", SLO.format('ttft_s = "10 s"'), "slo[0].ttft_s: want a finite number above 0"),
         ('dtype = "fp32"\nmax', 'dtype = "fp12"\nmax', "serving.dtype: want one of"),
         ("utilisation = 0.7", "utilisation = 0.7\nrate_per_s = 2", "serving.load[0].rate_per_s: want rate_per_s or"),
         ("utilisation = 0.7", "", "serving.load[0].rate_per_s: want rate_per_s or utilisation"),

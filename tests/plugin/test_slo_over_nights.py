@@ -4,20 +4,11 @@ The torch engine on a small model, with a pause in each iteration that outweighs
 the test knows.
 """
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
-
-from pytest_npubench.store.journal import read_journal
-
-from .test_scheduling_run import HARDWARE, PROFILE
+from suite_folder import SuiteFolder, serving
 
 pytest.importorskip("torch", reason="the torch engine needs torch")
 
-ROOT = Path(__file__).resolve().parents[2]
 CASE = "scheduling/policy/served-small-gpt-oss-b8-chunked-layered-arxiv-div64-u0.5"
 PAUSED = """
 import os
@@ -36,40 +27,20 @@ def paused(self, plan):
 TorchExecutor.run = paused
 """
 PAUSE_S = 0.03
-SHORT = HARDWARE.replace("num_requests = 3", "num_requests = 2")
 
 
 @pytest.fixture
 def night(tmp_path):
-    """A night on which each iteration is `factor` times as long: its exit code and its one case's record."""
-    profiles = "".join(PROFILE.format(name=name) for name in ("quick", "nightly", "full"))
-    (tmp_path / "hw").mkdir()
-    (tmp_path / "hw" / "served.toml").write_text(SHORT + profiles, encoding="utf-8")
-    (tmp_path / "paused_device.py").write_text(PAUSED, encoding="utf-8")
-    journal = tmp_path / "journal.jsonl"
+    """A night on which each iteration is `factor` times as long: its process and its one case's record."""
+    folder = SuiteFolder(tmp_path)
+    folder.hardware("served", serving(experiments=["policy"], num_requests=2))
+    options = ("-k", "served and chunked-layered-arxiv", *folder.plugin("paused_device", PAUSED))
 
     def run(factor, *arguments):
-        selected = ("suites/scheduling/test_policy.py", "-k", "served and chunked-layered-arxiv", "-q")
-        options = ("-p", "paused_device", "-p", "no:cacheprovider", "-p", "no:hypothesispytest", "--benchmark-disable")
-        places = (f"--npubench-hardware={tmp_path / 'hw'}", f"--npubench-journal={journal}")
-        places += (f"--npubench-baselines={tmp_path / 'baselines'}", "--npubench-other-load=1")
-        done = subprocess.run(
-            [sys.executable, "-m", "pytest", *selected, *options, *places, *arguments],
-            cwd=ROOT,
-            env={
-                **os.environ,
-                "OMP_NUM_THREADS": "1",
-                "PAUSE_S": str(PAUSE_S * factor),
-                "PYTHONPATH": os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])]),
-            },
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        cases = [record for record in read_journal(journal).records if record["record"] == "case"]
-        assert cases, done.stdout + done.stderr
-        assert cases[-1]["case"] == CASE
-        return done, cases[-1]
+        env = {"PAUSE_S": str(PAUSE_S * factor)}
+        done = folder.run("scheduling/test_policy.py", *options, "-p", "no:hypothesispytest", *arguments, env=env)
+        assert done.cases.keys() == {CASE}, done.process.stdout + done.process.stderr
+        return done.process, done.cases[CASE]
 
     return run
 

@@ -3,33 +3,18 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import uuid
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+from suite_folder import PYTEST, SuiteFolder, SuiteRun
 
-from pytest_npubench.store.journal import read_journal
-
-ROOT = Path(__file__).resolve().parents[3]
-TIMEOUT_S = 300
 MARK = "NPUBENCH_SPLIT_TEST"
-HARDWARE = """
-title = "Two processors of the tests"
-family = "cpu"
-[probe]
-match = ['.*']
-[buckets]
-set = [16]
-source = "the test's own"
-[models]
-default = ["tiny-llama"]
-dtype = "fp32"
-batch_sizes = [1]
+PARTITION = """
 [partition]
 pair = "{pair}"
 models = ["{model}"]
@@ -52,14 +37,6 @@ experiments = {experiments}
 min_rounds = 2
 max_rounds = 2
 budget_s = 5
-"""
-PROFILE = """
-[profile.{name}]
-workloads = ["azure-conv-sample"]
-num_draws = 1
-min_rounds = 2
-max_rounds = 2
-budget_s = 1
 """
 PLUGIN = """
 from pytest_npubench.extensions.pairs.partition import model_shapes
@@ -108,39 +85,13 @@ STRATEGY = Thirds()
 
 
 @dataclass(frozen=True)
-class Finished:
-    """A run: its process, the case records of its journal by key, and the records of its rounds."""
-
-    process: subprocess.CompletedProcess[str]
-    cases: Mapping[str, Mapping[str, Any]]
-    rounds: tuple[Mapping[str, Any], ...]
-
-    def verdicts(self, part: str) -> set[tuple[str, str]]:
-        """Kind and reason of every case whose key holds this."""
-        found = {(r["verdict"]["kind"], r["verdict"]["reason"]) for key, r in self.cases.items() if part in key}
-        assert found, f"no case {part}; there are {', '.join(self.cases) or 'none'}\n{self.process.stdout}"
-        return found
-
-    def assert_measured(self, part: str) -> None:
-        """Whatever is thought of it: no accepted session is there to compare with."""
-        kinds = {kind for kind, _ in self.verdicts(part)}
-        assert kinds <= {"passed", "failed", "no-baseline"}, self.verdicts(part)
-
-    def reason(self, part: str) -> str:
-        """Of the one verdict of these cases, which is invalid."""
-        ((kind, reason),) = self.verdicts(part)
-        assert kind == "invalid", reason
-        return reason
-
-
-@dataclass(frozen=True)
 class SplitProject:
-    folder: Path
+    path: Path
     mark: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def hardware(self, name: str, *, offload: str | None = None, **changes: Any) -> None:
         """A hardware file; `offload` lists the experiments of that suite."""
-        known = {
+        table = {
             "pair": "host",
             "model": "tiny-split",
             "standard_sizes": [16, 64],
@@ -150,42 +101,18 @@ class SplitProject:
             "lengths": [20],
             "num_rounds": 2,
         }
-        text = HARDWARE.format(**{**known, **changes}) + (OFFLOAD.format(experiments=offload) if offload else "")
-        (self.folder / "hardware").mkdir(exist_ok=True)
-        profiles = "".join(PROFILE.format(name=profile) for profile in ("quick", "nightly", "full"))
-        (self.folder / "hardware" / f"{name}.toml").write_text(text + profiles, encoding="utf-8")
+        text = PARTITION.format(**{**table, **changes}) + (OFFLOAD.format(experiments=offload) if offload else "")
+        SuiteFolder(self.path).hardware(name, text)
 
-    def run(self, select: str, *suites: str, plugin: str = "", cores: set[int] | None = None) -> Finished:
-        """`select` goes to -k; cores: the processors that the run may use; plugin: more for the plugin of the tests."""
-        (self.folder / "own_parts.py").write_text(PLUGIN + plugin, encoding="utf-8")
-        (self.folder / "tmp").mkdir(exist_ok=True)
-        journal = self.folder / "journal.jsonl"
-        journal.unlink(missing_ok=True)
-        options = [f"--npubench-hardware={self.folder / 'hardware'}", f"--npubench-journal={journal}"]
-        options += [f"--npubench-baselines={self.folder / 'none'}", "--npubench-accept", "--benchmark-disable"]
-        options += ["-o", "npubench_other_load=1", "-p", "own_parts", "-p", "no:cacheprovider", "-q", "-k", select]
-        process = subprocess.run(
-            [*_pytest_on(cores), *(f"suites/{suite}" for suite in suites or ("partition",)), *options],
-            cwd=ROOT,
-            env={
-                **os.environ,
-                "OMP_NUM_THREADS": "1",
-                "JAX_PLATFORMS": "cpu",
-                "TMPDIR": str(self.folder / "tmp"),  # its device locks meet nobody else's
-                "PYTHONPATH": f"{self.folder}{os.pathsep}{ROOT}",
-                MARK: self.mark,
-            },
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=TIMEOUT_S,
-        )
-        records = read_journal(journal).records if journal.exists() else ()
-        return Finished(
-            process=process,
-            cases={record["case"]: record for record in records if record["record"] == "case"},
-            rounds=tuple(record for record in records if record["record"] == "round"),
-        )
+    def run(self, *suites: str, plugin: str = "", cores: set[int] | None = None) -> SuiteRun:
+        """A run in a new journal, of the partition suite unless others are named. `cores` are the processors
+        that it may use, `plugin` is more code for the plugin of the tests."""
+        folder = SuiteFolder(self.path)
+        (self.path / "journal.jsonl").unlink(missing_ok=True)
+        first, *further = suites or ("partition",)
+        options = (*(f"suites/{suite}" for suite in further), "-k", "split", "--npubench-accept")
+        options += folder.plugin("own_parts", PLUGIN + plugin)
+        return folder.run(first, *options, pytest=_pytest_on(cores), env={MARK: self.mark})
 
     def processes(self) -> list[int]:
         """What still runs of its runs and their children, which inherit the mark."""
@@ -210,9 +137,9 @@ def need_two_cores() -> None:
         pytest.skip("a pair of units needs 2 cores")
 
 
-def _pytest_on(cores: set[int] | None) -> list[str]:
+def _pytest_on(cores: set[int] | None) -> Sequence[str]:
     """pytest on these processors: it pins itself before it starts, since a hook of ours would fork with jax loaded."""
     if cores is None:
-        return [sys.executable, "-m", "pytest"]
+        return PYTEST
     pinned = f"import os, sys, pytest; os.sched_setaffinity(0, {sorted(cores)}); sys.exit(pytest.console_main())"
     return [sys.executable, "-c", pinned]

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
+from suite_folder import SuiteFolder, serving
 
 from pytest_npubench.extensions.vllm.process import PYTHON_VARIABLE
-from pytest_npubench.store.journal import read_journal
 
-ROOT = Path(__file__).resolve().parents[3]
 SHAPE = """
 import dataclasses
 
@@ -24,83 +20,25 @@ from tests.engines.written_shapes import DENSE, MOE
 def pytest_npubench_shapes():
     return [dataclasses.replace(MOE, name="suite-moe"), dataclasses.replace(DENSE, name="suite-dense")]
 """
-HARDWARE = """
-title = "A small serving device of the tests"
-family = "cpu"
-[probe]
-match = ['.*']
-[buckets]
-set = [16]
-source = "the test's own"
-[models]
-default = ["tiny-llama"]
-dtype = "fp32"
-batch_sizes = [1]
-[serving]
-models = ["suite-moe"]
-dtype = "fp32"
-max_batch_size = 8
-kv_capacity_tokens = 2048
-tokens_per_iteration = 32
-[[serving.load]]
-model = "suite-moe"
-workload = "layered-arxiv-div64"
-utilisation = 0.7
-[serving.profile.quick]
-experiments = ["policy", "identical_tokens", "answers", "expert_loads", "expert_coverage", "chunk_sweep"]
-policies = ["static", "chunked", "layered", "hybrid"]
-num_requests = 6
-min_rounds = 2
-max_rounds = 2
-budget_s = 1
-"""
-PROFILE = """
-[profile.{name}]
-workloads = ["azure-conv-sample"]
-num_draws = 1
-min_rounds = 2
-max_rounds = 2
-budget_s = 1
-"""
+EXPERIMENTS = ("policy", "identical_tokens", "answers", "expert_loads", "expert_coverage", "chunk_sweep")
+POLICIES = ("static", "chunked", "layered", "hybrid")
 CASE = "scheduling/{}/served-suite-moe-b8-{}layered-arxiv-div64-u0.7"
 
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
-    """A whole run: its output, its journal, and its case records by name."""
+    """A whole run."""
     if not os.environ.get(PYTHON_VARIABLE) and find_spec("vllm") is None:
         pytest.skip(f"vLLM is not installed here, and {PYTHON_VARIABLE} names no environment with it")
-    folder = tmp_path_factory.mktemp("served")
-    (folder / "hardware").mkdir()
-    profiles = "".join(PROFILE.format(name=name) for name in ("quick", "nightly", "full"))
-    (folder / "hardware" / "served.toml").write_text(HARDWARE + profiles, encoding="utf-8")
-    (folder / "suite_shapes.py").write_text(SHAPE, encoding="utf-8")
-    journal = folder / "journal.jsonl"
-    (folder / "tmp").mkdir()  # whoever else measures on this machine has locks of their own
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "pytest", "suites/scheduling", "-k", "served", "-rs", "-p", "no:cacheprovider"),
-            *("-p", "suite_shapes", "--benchmark-disable", "--npubench-engine=vllm", "--npubench-other-load=1"),
-            *(f"--npubench-hardware={folder / 'hardware'}", f"--npubench-journal={journal}"),
-            *(f"--npubench-baselines={folder / 'none'}", "--npubench-accept", "--npubench-require=cpu"),
-        ],
-        cwd=ROOT,
-        env={
-            **os.environ,
-            "OMP_NUM_THREADS": "1",
-            "PYTHONPATH": os.pathsep.join(map(str, (folder, ROOT, ROOT / "tests"))),
-            "TMPDIR": str(folder / "tmp"),
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    records = read_journal(journal).records if journal.exists() else ()
-    return done, records, {record["case"]: record for record in records if record["record"] == "case"}
+    folder = SuiteFolder(tmp_path_factory.mktemp("served"))
+    changes = {"experiments": EXPERIMENTS, "policies": POLICIES, "num_requests": 6, "utilisation": 0.7}
+    folder.hardware("served", serving("suite-moe", **changes))
+    options = ("-k", "served", "-rs", "-v", *folder.plugin("suite_shapes", SHAPE), "--npubench-engine=vllm")
+    return folder.run("scheduling", *options, "--npubench-accept", "--npubench-require=cpu")
 
 
 def test_everything_is_measured_and_what_vllm_cannot_do_is_skipped(served):
-    done, _, cases = served
+    done, cases = served.process, served.cases
     assert done.returncode in (0, 1), done.stdout + done.stderr
     kinds = {name: record["verdict"]["kind"] for name, record in cases.items()}
     assert "invalid" not in kinds.values(), done.stdout
@@ -111,7 +49,7 @@ def test_everything_is_measured_and_what_vllm_cannot_do_is_skipped(served):
 
 
 def test_tokens_are_the_same_under_all_policies(served):
-    _, _, cases = served
+    cases = served.cases
     record = cases[CASE.format("identical_tokens", "")]
     assert record["verdict"]["kind"] != "failed"
     assert record["detail"]["round_and_request"] == {"layered": [], "hybrid": []}
@@ -120,7 +58,7 @@ def test_tokens_are_the_same_under_all_policies(served):
 
 def test_answers_are_those_of_float64_under_all_policies(served):
     """On the weights that vLLM read from its directory, which the host makes again."""
-    _, _, cases = served
+    cases = served.cases
     record = cases["scheduling/answers/served-suite-moe-b8"]
     assert record["verdict"]["kind"] == "no-baseline", record["verdict"]
     assert record["verdict"]["reason"].startswith("answers right: "), record["verdict"]
@@ -129,7 +67,7 @@ def test_answers_are_those_of_float64_under_all_policies(served):
 
 def test_layered_prefill_loads_fewer_experts_than_chunked_prefill(served):
     """Exact counters: requests of this size are cut into several chunks, and layered prefill visits a layer once."""
-    _, _, cases = served
+    cases = served.cases
     record = cases[CASE.format("expert_loads", "")]
     assert 0 < record["metrics"]["expert_load_ratio"]["value"] < 1
     assert record["verdict"]["kind"] != "failed"
@@ -137,7 +75,7 @@ def test_layered_prefill_loads_fewer_experts_than_chunked_prefill(served):
 
 def test_counters_are_exact(served):
     """The same prompts and batches in each round: the same experts."""
-    _, _, cases = served
+    cases = served.cases
     found = [record for name, record in cases.items() if "/expert_coverage/" in name or "/chunk_sweep/" in name]
     assert len(found) == 4 + 5  # batches of 1 to 8; chunks of 32 to 512
     assert {record["verdict"]["kind"] for record in found} <= {"passed", "no-baseline"}
@@ -148,8 +86,7 @@ def test_counters_are_exact(served):
 
 
 def test_times_and_tokens_of_a_block_fit_together(served):
-    _, records, _ = served
-    rounds = [record["points"] for record in records if record["record"] == "round"]
+    rounds = [record["points"] for record in served.of_kind("round")]
     assert len(rounds) == 2
     for points in rounds:
         for name in [name for name in points if name.endswith("/request.tokens_crc")]:
@@ -162,13 +99,13 @@ def test_times_and_tokens_of_a_block_fit_together(served):
 
 
 def test_the_run_says_that_it_was_vllm(served):
-    done, records, cases = served
+    done, cases = served.process, served.cases
     assert "vLLM, suite-moe, chunked: max_num_batched_tokens=2048, max_num_scheduled_tokens=32" in done.stdout
     assert "vLLM, suite-moe, layered: scheduler_cls=" in done.stdout
     line = next(line for line in done.stdout.splitlines() if line.startswith("layered / chunked: "))
     where = done.stdout.splitlines().index(line)
     assert "vLLM" in line + done.stdout.splitlines()[where + 1]
-    devices = [record for record in records if record["record"] == "device"]
+    devices = served.of_kind("device")
     assert all("vllm" in device["fingerprint"]["device"]["runtime"] for device in devices)
     assert all("torch" in json.dumps(device) for device in devices)
     assert {record["detail"]["engine"] for record in cases.values()} == {"vllm"}
