@@ -9,10 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 
-from pytest_npubench.backends.protocol import Backend, Device, Runtime
+from pytest_npubench.backends.protocol import Backend, Device, Probe, Runtime
 from pytest_npubench.core import families
+from pytest_npubench.core.entry_points import extensions
 from pytest_npubench.errors import DeviceUnavailableError, RegistryError, did_you_mean
 
+OF_EXTENSIONS = {"qualcomm": "compilers"}
+"""The families of ours whose backend an extension registers, with the extension's name."""
 _registered: dict[str, Backend] = {}
 
 
@@ -34,10 +37,40 @@ def backend(family: str) -> Backend:
     if family not in families.OWN:
         offered: Backend = families.offered_backend(family)
         return offered
+    if family in OF_EXTENSIONS:
+        return _of_extension(family)
     shipped: Backend | None = getattr(import_module(f"{__name__}.{family}"), "BACKEND", None)
     if shipped is None or shipped.family != family:
         raise RegistryError(f"backends/{family}.py does not define BACKEND of family {family!r}")
     return shipped
+
+
+def _of_extension(family: str) -> Backend:
+    entry = extensions(families.WHAT, families.GROUP).get(family)
+    if entry is None:
+        return AbsentBackend(family)
+    loaded: Backend = entry.load(lambda thing: thing.family == family, f"backend of the family {family!r}")
+    return loaded
+
+
+class AbsentBackend:
+    """Stands for the backend of an extension that is not installed: it has no devices and says why."""
+
+    no_callables = ""
+
+    def __init__(self, family: str) -> None:
+        self.family = family
+        self.reason = f"devices of {family} are looked for by the extension {OF_EXTENSIONS[family]}, which is not here"
+
+    def probe(self, timeout_s: float) -> Probe:
+        return Probe(reason=self.reason)
+
+    def open(self, devices: Sequence[Device], cache_dir: str | None) -> Runtime:
+        """Raises DeviceUnavailableError always."""
+        raise DeviceUnavailableError(self.reason)
+
+    def telemetry(self, devices: Sequence[Device]) -> None:
+        return None
 
 
 def torch_missing(family: str) -> str:

@@ -10,8 +10,6 @@ reference.py.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
-from importlib import import_module
 
 from pytest_npubench.core.entry_points import Entry, clashes, entries, extensions
 from pytest_npubench.engines.descriptor import REFERENCE_ON, EngineDescriptor
@@ -19,15 +17,13 @@ from pytest_npubench.errors import RegistryError, did_you_mean
 
 WHAT, GROUP = "engine", "pytest_npubench.engines"
 REFERENCE = "reference"
-OWN = (REFERENCE, "aihub")
-"""The modules of this package that hold a descriptor ENGINE, by the engines' names."""
 LISTED = (REFERENCE, "vllm", "maxtext", "nxd", "aihub", "compiled")
 """The order in which engines are listed; those that it does not name come last, by name."""
 
 
 def ours() -> tuple[str, ...]:
     """Those of this package, and those of extensions that are installed."""
-    found = {*OWN, *extensions(WHAT, GROUP)}
+    found = {REFERENCE, *extensions(WHAT, GROUP)}
     return (*filter(found.__contains__, LISTED), *sorted(found.difference(LISTED)))
 
 
@@ -44,11 +40,13 @@ def taken() -> tuple[str, ...]:
 def engine(name: str, family: str | None = None) -> EngineDescriptor:
     """The engine of that name, as it stands for a family. Raises RegistryError on an unknown name, BrokenEntryError for
     one of another distribution that cannot be had."""
-    if name == REFERENCE:
-        name = REFERENCE_ON.get(family or "", REFERENCE)
-    if name in OWN:
-        return _own(name)
     registered = {**extensions(WHAT, GROUP), **_offered()}
+    if name == REFERENCE and (other := REFERENCE_ON.get(family or "")) in registered:
+        name = str(other)
+    if name == REFERENCE:
+        from pytest_npubench.engines.reference import ENGINE
+
+        return ENGINE
     if name not in registered:
         raise RegistryError(f"no engine {name!r}; known: {', '.join(names())}{did_you_mean(name, names())}")
     return _loaded(registered[name])
@@ -60,12 +58,6 @@ def title_of(name: str) -> str:
         return engine(name).title
     except RegistryError:
         return name
-
-
-@cache
-def _own(name: str) -> EngineDescriptor:
-    found: EngineDescriptor = import_module(f"{__name__}.{name}").ENGINE
-    return found
 
 
 def _loaded(entry: Entry) -> EngineDescriptor:

@@ -65,7 +65,8 @@ def _engine(text: str) -> str:
         *others, last = engines.names()
     except RegistryError as error:  # one of another distribution
         raise ValueError(str(error)) from None
-    raise ValueError(f"want {', '.join(others)} or {last}{did_you_mean(text, [*others, last])}")
+    allowed = f"{', '.join(others)} or {last}" if others else last
+    raise ValueError(f"want {allowed}{did_you_mean(text, [*others, last])}")
 
 
 def _number(text: str, want: str, fits: Callable[[float], bool]) -> float:

@@ -66,4 +66,6 @@ def test_what_names_an_extension_is_no_error(core: Path, tmp_path: Path) -> None
     for command in ("partition", "simulate"):
         assert npubench(project, command, "--help", path=core).returncode == 2
     refused = project.run("--npubench-engine=maxtext", "--collect-only", env=with_path(core))
-    assert "want reference or aihub" in "\n".join(refused.errlines)
+    assert "want reference" in "\n".join(refused.errlines)
+    probed = npubench(project, "probe", "qualcomm", path=core)
+    assert "devices of qualcomm are looked for by the extension compilers, which is not here" in probed.stdout

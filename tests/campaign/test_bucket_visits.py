@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.measurement import Phase
 from pytest_npubench.errors import MeasurementError
-from pytest_npubench.suites.buckets.aihub.plan import GraphPoint, GraphVisit
+from pytest_npubench.extensions.compilers.suites.graphs.phone_plan import GraphPoint, GraphVisit
 from pytest_npubench.suites.buckets.points import BucketVisit, declared_in, seconds_in
 
 seconds = st.floats(1e-6, 1e3)

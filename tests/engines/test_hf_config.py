@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_npubench.core.measurement import Phase
-from pytest_npubench.engines.aihub.graph import GraphSpec
 from pytest_npubench.engines.hf_config import check_config, config_of, read_shape, shape_of, stated_context_tokens
 from pytest_npubench.engines.shapes import SHAPES, DecoderShape, ExpertShape, RopeScaling, decoder_shape
 from pytest_npubench.errors import ConfigError
+from pytest_npubench.extensions.compilers.hub.graph import GraphSpec
 
 WRITTEN = [shape for shape in SHAPES.values() if shape.architecture == "llama"]
 COMMON: dict[str, Any] = {

@@ -23,13 +23,13 @@ from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.protocol import CaseKind
 from pytest_npubench.core.case import Case
 from pytest_npubench.core.measurement import Phase
-from pytest_npubench.engines.aihub.graph import DTYPE_BYTES
 from pytest_npubench.engines.shapes import DecoderShape
 from pytest_npubench.errors import MeasurementError
 from pytest_npubench.extensions.compilers.buckets.kinds import CompiledKind, failed, gigabytes, refused
 from pytest_npubench.extensions.compilers.compiled.runtime import TITLE
 from pytest_npubench.extensions.compilers.htp.plan import HtpPlan, HtpPoint, HtpVisit
 from pytest_npubench.extensions.compilers.htp.product import BYTES_MARGIN, ProductDetail, product_metrics, product_of
+from pytest_npubench.extensions.compilers.hub.graph import DTYPE_BYTES
 from pytest_npubench.extensions.compilers.qnn.facts import Part
 from pytest_npubench.verdict import Verdict, VerdictKind
 from pytest_npubench.verdict.result import Judgement, Metric

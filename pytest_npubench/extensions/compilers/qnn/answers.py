@@ -22,11 +22,11 @@ from zlib import crc32
 import numpy as np
 
 from pytest_npubench.core.measurement import Phase
-from pytest_npubench.engines.aihub.decoder import export_graph
-from pytest_npubench.engines.aihub.graph import GraphSpec
-from pytest_npubench.engines.aihub.onnx_file import model_file
-from pytest_npubench.engines.aihub.weights import Array, WeightSource, seeded_weights, weight_dims
 from pytest_npubench.engines.shapes import DecoderShape
+from pytest_npubench.extensions.compilers.hub.decoder import export_graph
+from pytest_npubench.extensions.compilers.hub.graph import GraphSpec
+from pytest_npubench.extensions.compilers.hub.onnx_file import model_file
+from pytest_npubench.extensions.compilers.hub.weights import Array, WeightSource, seeded_weights, weight_dims
 
 LIMIT = 2**-7
 NUM_LAYERS = 2

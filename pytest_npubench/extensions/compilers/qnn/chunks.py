@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pytest_npubench.engines.aihub.layers import DecoderNodes, rotation_tables
+from pytest_npubench.extensions.compilers.hub.layers import DecoderNodes, rotation_tables
 from pytest_npubench.extensions.compilers.qnn.facts import Part
 
 CHUNK_TOKENS = 256  # llm.npu's

@@ -1,4 +1,4 @@
-"""Parts of a decoder as ONNX graphs of fixed shapes, by the nodes that AI Hub gets (engines/aihub/decoder.py).
+"""Parts of a decoder as ONNX graphs of fixed shapes, by the nodes that AI Hub gets (compilers/hub/decoder.py).
 
 # b = bucket, N = rows, K = key-value heads, D = head_dim
 layer, prefill: x [1, b, hidden] -> hidden [1, b, hidden], keys_0, values_0 [1, K, b, D]
@@ -15,11 +15,11 @@ import math
 from pathlib import Path
 
 from pytest_npubench.core.measurement import Phase
-from pytest_npubench.engines.aihub.decoder import StepNodes, decode_layer, export_graph, prefill_layer
-from pytest_npubench.engines.aihub.graph import DTYPE_BYTES, GraphSpec, limit_layers
-from pytest_npubench.engines.aihub.layers import DecoderNodes, rotation_tables
-from pytest_npubench.engines.aihub.onnx_file import MAX_INSIDE_BYTES, OnnxFile, model_file
-from pytest_npubench.engines.aihub.weights import seeded_weights, weight_dims
+from pytest_npubench.extensions.compilers.hub.decoder import StepNodes, decode_layer, export_graph, prefill_layer
+from pytest_npubench.extensions.compilers.hub.graph import DTYPE_BYTES, GraphSpec, limit_layers
+from pytest_npubench.extensions.compilers.hub.layers import DecoderNodes, rotation_tables
+from pytest_npubench.extensions.compilers.hub.onnx_file import MAX_INSIDE_BYTES, OnnxFile, model_file
+from pytest_npubench.extensions.compilers.hub.weights import seeded_weights, weight_dims
 from pytest_npubench.extensions.compilers.qnn import chunks
 from pytest_npubench.extensions.compilers.qnn.facts import GraphRequest, Part
 

@@ -22,8 +22,6 @@ from pathlib import Path
 
 import numpy as np
 
-from pytest_npubench.engines.aihub.onnx_file import MAX_INSIDE_BYTES, OnnxFile, model_file
-from pytest_npubench.engines.aihub.weights import Array
 from pytest_npubench.engines.outliers import OutlierCase, activation, weight
 from pytest_npubench.engines.quantization import (
     LEVELS,
@@ -35,6 +33,8 @@ from pytest_npubench.engines.quantization import (
     relative_error,
     residual,
 )
+from pytest_npubench.extensions.compilers.hub.onnx_file import MAX_INSIDE_BYTES, OnnxFile, model_file
+from pytest_npubench.extensions.compilers.hub.weights import Array
 
 NUM_OUTLIERS = 8  # llm.npu: 5 to 15 of 2,048 channels
 LEVELS_OFF = 1

@@ -20,8 +20,8 @@ import onnx
 import onnxruntime
 import onnxruntime_qnn
 
-from pytest_npubench.engines.aihub.weights import Array
 from pytest_npubench.errors import CompileRefusedError, ConfigError
+from pytest_npubench.extensions.compilers.hub.weights import Array
 from pytest_npubench.extensions.compilers.qnn.binary_info import GraphMemory, graph_memory
 
 PROVIDER = "QNNExecutionProvider"  # what context binaries name as their source; under another name none is taken back

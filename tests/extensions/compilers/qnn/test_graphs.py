@@ -19,12 +19,12 @@ import onnxruntime
 from engines import decoders
 
 from pytest_npubench.core.measurement import Phase
-from pytest_npubench.engines.aihub import decoder, layers
-from pytest_npubench.engines.aihub.decoder import export_graph
-from pytest_npubench.engines.aihub.graph import GraphSpec
-from pytest_npubench.engines.aihub.layers import rotation_tables
-from pytest_npubench.engines.aihub.weights import seeded_weights
 from pytest_npubench.engines.shapes import DecoderShape, dense_shape
+from pytest_npubench.extensions.compilers.hub import decoder, layers
+from pytest_npubench.extensions.compilers.hub.decoder import export_graph
+from pytest_npubench.extensions.compilers.hub.graph import GraphSpec
+from pytest_npubench.extensions.compilers.hub.layers import rotation_tables
+from pytest_npubench.extensions.compilers.hub.weights import seeded_weights
 from pytest_npubench.extensions.compilers.qnn.answers import LIMIT, answer_error, small
 from pytest_npubench.extensions.compilers.qnn.chunks import CHUNK_TOKENS, chunk_ends
 from pytest_npubench.extensions.compilers.qnn.facts import GraphRequest, Part

@@ -15,9 +15,9 @@ import onnx
 
 from extensions.compilers.qnn.test_graphs import one_more
 from pytest_npubench.core.measurement import Phase
-from pytest_npubench.engines.aihub import decoder, layers
 from pytest_npubench.engines.shapes import dense_shape
 from pytest_npubench.errors import CompileRefusedError, ConfigError
+from pytest_npubench.extensions.compilers.hub import decoder, layers
 from pytest_npubench.extensions.compilers.qnn.answers import LIMIT, answer_error, small
 from pytest_npubench.extensions.compilers.qnn.facts import GraphRequest, Part
 from pytest_npubench.extensions.compilers.qnn.graphs import export_part, weight_bytes

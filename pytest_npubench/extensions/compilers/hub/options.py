@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pytest_npubench.engines.aihub.profile import UNITS
 from pytest_npubench.errors import ConfigError
+from pytest_npubench.extensions.compilers.hub.profile import UNITS
 
 TARGET_RUNTIMES = ("qnn_dlc", "onnx", "tflite", "qnn_context_binary", "precompiled_qnn_onnx")
 NPU_ONLY = ("qnn_context_binary", "precompiled_qnn_onnx")

@@ -11,8 +11,8 @@ import pytest
 
 from pytest_npubench.core import hardware
 from pytest_npubench.core.hardware import HardwareSpec
-from pytest_npubench.engines.aihub.options import JobOptions
-from pytest_npubench.suites.buckets.aihub.plan import HubPlan, hub_plan
+from pytest_npubench.extensions.compilers.hub.options import JobOptions
+from pytest_npubench.extensions.compilers.suites.graphs.phone_plan import HubPlan, hub_plan
 from pytest_npubench.suites.buckets.plan import BucketPlan
 from pytest_npubench.suites.hardware_files import load_hardware
 

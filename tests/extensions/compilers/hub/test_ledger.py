@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_npubench.engines.aihub.ledger import STATES, JobEntry, JobLedger
 from pytest_npubench.errors import FormatVersionError, StoreError
+from pytest_npubench.extensions.compilers.hub.ledger import STATES, JobEntry, JobLedger
 
 ENTRY = JobEntry(kind="compile", name="npubench-x-0", state="intended", submitted_at_s=12.5)
 TEXT = st.text(max_size=20)

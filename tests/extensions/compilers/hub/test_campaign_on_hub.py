@@ -16,24 +16,24 @@ pytest.importorskip("onnx", reason="onnx is not installed: pip install pytest-np
 
 from pytest_npubench.backends import backend
 from pytest_npubench.backends.protocol import Device
-from pytest_npubench.backends.qualcomm import AiHubRuntime
 from pytest_npubench.campaign.campaign import Campaign, CampaignSite
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.protocol import Progress
 from pytest_npubench.core.hardware import HardwareSpec
 from pytest_npubench.core.measurement import CacheState, Phase
-from pytest_npubench.engines.aihub.options import JobOptions
-from pytest_npubench.engines.aihub.profile import GraphProfile
 from pytest_npubench.errors import DeviceUnavailableError, MeasurementError
+from pytest_npubench.extensions.compilers.hub.backend import AiHubRuntime
+from pytest_npubench.extensions.compilers.hub.options import JobOptions
+from pytest_npubench.extensions.compilers.hub.profile import GraphProfile
+from pytest_npubench.extensions.compilers.suites.graphs.phone_bench import GraphBench, visit
+from pytest_npubench.extensions.compilers.suites.graphs.phone_kinds import NO_RUN, GraphProfileDetail, kind_for
+from pytest_npubench.extensions.compilers.suites.graphs.phone_lens import bucket_profile
+from pytest_npubench.extensions.compilers.suites.graphs.phone_plan import GraphPoint, HubPlan
 from pytest_npubench.plain_text import counted
 from pytest_npubench.predictors.lens import LensPredictor
 from pytest_npubench.store.fingerprint import collect_host
 from pytest_npubench.store.journal import JournalWriter, read_journal
 from pytest_npubench.suites import case_kind, suite
-from pytest_npubench.suites.buckets.aihub.bench import GraphBench, visit
-from pytest_npubench.suites.buckets.aihub.kinds import NO_RUN, GraphProfileDetail, kind_for
-from pytest_npubench.suites.buckets.aihub.lens import bucket_profile
-from pytest_npubench.suites.buckets.aihub.plan import GraphPoint, HubPlan
 from pytest_npubench.suites.buckets.report.section import lines, parts
 from pytest_npubench.verdict import VerdictKind
 from pytest_npubench.verdict.case_record import Cases
@@ -51,7 +51,7 @@ class Bed:
     def open(self) -> tuple[Device, AiHubRuntime]:
         """Without the probing process, which test_service.py has."""
         from pytest_npubench.backends import qualcomm
-        from pytest_npubench.backends.aihub_service import AiHubService
+        from pytest_npubench.extensions.compilers.hub.service import AiHubService
 
         found = [qualcomm._device(n, item) for n, item in enumerate(qualcomm.choose(AiHubService().devices()))]
         device = next(item for item in found if self._spec.matches(item.name))
@@ -305,7 +305,11 @@ def test_a_hung_job_is_taken_up_by_the_next_run(bed: Bed, hub: Any, make_plan: M
 
 
 def test_without_onnx(bed: Bed, make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("onnx", "pytest_npubench.engines.aihub.decoder", "pytest_npubench.engines.aihub.onnx_file"):
+    for name in (
+        "onnx",
+        "pytest_npubench.extensions.compilers.hub.decoder",
+        "pytest_npubench.extensions.compilers.hub.onnx_file",
+    ):
         monkeypatch.setitem(sys.modules, name, None)
     plan = make_plan(units=("npu",))
     measured = bed.campaign(plan, plan.graph_points(plan.buckets)).measured()

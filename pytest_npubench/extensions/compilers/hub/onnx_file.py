@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from pytest_npubench.engines.aihub.weights import Array
+from pytest_npubench.extensions.compilers.hub.weights import Array
 
 MAX_INSIDE_BYTES = 2**28
 MODEL_FILE = "model.onnx"

@@ -16,62 +16,27 @@ import shutil
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TypeVar
 
-from pytest_npubench.engines.aihub.ledger import JobEntry, JobLedger
-from pytest_npubench.engines.aihub.options import JobOptions
-from pytest_npubench.engines.aihub.profile import GraphProfile, check_tools, read_profile
 from pytest_npubench.errors import (
     AccessRefusedError,
     DeviceBusyError,
     DeviceUnavailableError,
     MeasurementError,
 )
+from pytest_npubench.extensions.compilers.hub.graph import GraphSpec
+from pytest_npubench.extensions.compilers.hub.ledger import JobEntry, JobLedger
+from pytest_npubench.extensions.compilers.hub.options import JobOptions
+from pytest_npubench.extensions.compilers.hub.profile import GraphProfile, check_tools, read_profile
+from pytest_npubench.extensions.compilers.hub.service import AiHubService, HubDevice
 
 MAX_UNREACHABLE = 5  # the client itself has retried for half a minute each time
 MAX_PAUSE_S = 300.0
 
 T = TypeVar("T")
-
-
-class HubGraph(Protocol):
-    """What jobs need to know of a graph. `digest` is that of all that decides its nodes and weights."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def digest(self) -> str: ...
-
-    @property
-    def weight_bytes(self) -> int: ...
-
-
-G = TypeVar("G", bound=HubGraph)
-
-
-class HubService(Protocol):
-    """What is asked of the service. Raises DeviceBusyError where it limits the rate of requests,
-    DeviceUnavailableError where it cannot be reached, MeasurementError for everything about one job."""
-
-    def upload(self, path: Path, name: str) -> str: ...
-
-    def submit_compile(self, model_id: str, device: Any, *, name: str, options: str) -> str: ...
-
-    def submit_profile(self, compile_job_id: str, device: Any, *, name: str, options: str) -> str: ...
-
-    def find_job(self, name: str, kind: str) -> str | None:
-        """The id of the latest "compile" or "profile" job of that name."""
-        ...
-
-    def state(self, job_id: str) -> tuple[str, str]:
-        """The state, SUCCESS and FAILED being final, and a message."""
-        ...
-
-    def report(self, job_id: str) -> Mapping[str, Any]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,18 +48,18 @@ class Waited:
     waited_s: float
 
 
-class GraphJobs(Generic[G]):
+class GraphJobs:
     """The jobs of one device, on graphs that `export` writes into a folder. `stage` is told what is waited for."""
 
     def __init__(
         self,
-        service: HubService,
-        device: Any,
+        service: AiHubService,
+        device: HubDevice,
         device_key: str,
         ledger: JobLedger,
         options: JobOptions,
         *,
-        export: Callable[[G, Path], Path],
+        export: Callable[[GraphSpec, Path], Path],
         stage: Callable[[str], None] = lambda text: None,
         sleep: Callable[[float], None] = time.sleep,
         now_s: Callable[[], float] = time.time,
@@ -112,7 +77,7 @@ class GraphJobs(Generic[G]):
 
     # -- compiling
 
-    def submit_compile(self, graph: G) -> None:
+    def submit_compile(self, graph: GraphSpec) -> None:
         """Upload the graph and submit its compile job, unless an earlier run did."""
         key = self._compile_key(graph)
         if self._taken_up(key):
@@ -130,13 +95,13 @@ class GraphJobs(Generic[G]):
             self.ledger.forget_model(graph.digest)  # the model may be what is wrong: it expired, or is not whole
             raise
 
-    def wait_compile(self, graph: G) -> Waited:
+    def wait_compile(self, graph: GraphSpec) -> Waited:
         """Wait for a submitted compile job. Raises MeasurementError with the reason where it failed or is too slow."""
         return self._wait(self._compile_key(graph), f"compiling {graph.name}")
 
     # -- profiling
 
-    def submit_profile(self, graph: G, unit: str) -> None:
+    def submit_profile(self, graph: GraphSpec, unit: str) -> None:
         """Submit the profile job of a compiled graph, unless an earlier run did and its result was never used."""
         key, compiled = self.profile_key(graph, unit), self.ledger.job(self._compile_key(graph))
         assert compiled is not None
@@ -150,7 +115,7 @@ class GraphJobs(Generic[G]):
                 lambda name: self._service.submit_profile(job_id, self._device, name=name, options=options),
             )
 
-    def profile(self, graph: G, unit: str) -> GraphProfile:
+    def profile(self, graph: GraphSpec, unit: str) -> GraphProfile:
         """Wait for a submitted profile job and read its report. Raises MeasurementError with the reason."""
         key = self.profile_key(graph, unit)
         waited = self._wait(key, f"profiling {graph.name} on {unit}")
@@ -167,13 +132,13 @@ class GraphJobs(Generic[G]):
         """The results of these profile jobs are part of a measurement now: no later one may use them again."""
         self.ledger.settle(keys)
 
-    def profile_key(self, graph: G, unit: str) -> str:
+    def profile_key(self, graph: GraphSpec, unit: str) -> str:
         return self._key("profile", graph, self.options.compile_options, self.options.profile_options(unit))
 
-    def _compile_key(self, graph: G) -> str:
+    def _compile_key(self, graph: GraphSpec) -> str:
         return self._key("compile", graph, self.options.compile_options)
 
-    def _key(self, kind: str, graph: G, *options: str) -> str:
+    def _key(self, kind: str, graph: GraphSpec, *options: str) -> str:
         body = json.dumps([graph.digest, self._device_key, *options])
         return f"{kind}/{graph.name}/{hashlib.sha256(body.encode()).hexdigest()[:12]}"
 
@@ -216,7 +181,7 @@ class GraphJobs(Generic[G]):
             raise
         self.ledger.change(key, state="submitted", job_id=job_id)
 
-    def _uploaded(self, graph: G) -> str:
+    def _uploaded(self, graph: GraphSpec) -> str:
         known = self.ledger.model(graph.digest)
         if known is not None:
             return known

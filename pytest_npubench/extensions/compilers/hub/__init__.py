@@ -9,9 +9,11 @@
     options      how jobs are run
     ledger       job ids on disk, so that a killed run picks its jobs up again
     jobs         submit, wait, resume
+    service      devices, uploads and jobs through the vendor's client; client_errors: what that raises, in our words
+    probe        asks the service for its devices, in a process of its own
+    backend      the device family `qualcomm`: which phones are taken
 
-The vendor's client is the backend's: everything here speaks to `jobs.HubService`. onnx is imported by the files that
-write graphs alone.
+The vendor's client is imported by the service alone, and onnx by the files that write graphs.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ class AiHub(EngineDescriptor):
     title = "AI Hub"
     about = "static graphs as jobs of Qualcomm AI Hub"
     families = ("qualcomm",)
-    parts = {"buckets": "pytest_npubench.suites.buckets.aihub.plan:HubBuckets"}  # noqa: RUF012 - of the class
+    parts = {"buckets": "pytest_npubench.extensions.compilers.suites.graphs.phone_plan:HubBuckets"}  # noqa: RUF012 - of the class
     reference_on = ("qualcomm",)
 
     def framework(self, suite: str) -> str:

@@ -17,17 +17,17 @@ pytest.importorskip("onnxruntime", reason="onnxruntime is not installed; it runs
 import jax.numpy as jnp
 import onnx
 import onnxruntime
-
 from engines import decoders
+
 from pytest_npubench.core.measurement import Phase
-from pytest_npubench.engines.aihub import decoder, onnx_file
-from pytest_npubench.engines.aihub.decoder import export_graph
-from pytest_npubench.engines.aihub.graph import GraphSpec, limit_layers
-from pytest_npubench.engines.aihub.weights import Array, WeightSource, seeded_weights, weight_dims
 from pytest_npubench.engines.jax_dense import forward
 from pytest_npubench.engines.jax_dense.forward import Caches, DecoderState
 from pytest_npubench.engines.shapes import DecoderShape, decoder_shape
 from pytest_npubench.errors import ConfigError
+from pytest_npubench.extensions.compilers.hub import decoder, onnx_file
+from pytest_npubench.extensions.compilers.hub.decoder import export_graph
+from pytest_npubench.extensions.compilers.hub.graph import GraphSpec, limit_layers
+from pytest_npubench.extensions.compilers.hub.weights import Array, WeightSource, seeded_weights, weight_dims
 
 SHAPES = list(decoders.SHAPES.values())
 TOLERANCE = 2e-5  # float32 sums in another order; a wrong mask, rotation or norm is off by 1e-2 and more

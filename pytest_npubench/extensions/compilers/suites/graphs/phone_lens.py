@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.measurement import Phase
-from pytest_npubench.suites.buckets.aihub.plan import GraphPoint, GraphVisit, HubPlan
+from pytest_npubench.extensions.compilers.suites.graphs.phone_plan import GraphPoint, GraphVisit, HubPlan
 from pytest_npubench.suites.buckets.points import BucketPoint
 
 if TYPE_CHECKING:

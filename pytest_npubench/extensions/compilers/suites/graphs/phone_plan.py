@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 from pytest_npubench.campaign.points import VisitedOnce
 from pytest_npubench.campaign.visits import Columns, Visit
 from pytest_npubench.core.measurement import Phase
-from pytest_npubench.engines.aihub.profile import UNITS
+from pytest_npubench.extensions.compilers.hub.profile import UNITS
 from pytest_npubench.suites.buckets.plan import BucketPlan, BucketService
 
 if TYPE_CHECKING:
     from pytest_npubench.backends.protocol import Runtime
     from pytest_npubench.campaign.protocol import Bench, CaseKind
-    from pytest_npubench.engines.aihub.graph import GraphSpec
+    from pytest_npubench.extensions.compilers.hub.graph import GraphSpec
 
 NUM_ROUNDS = 1  # a job is a hundred runs, and costs the user's quota
 PHASES = (Phase.PREFILL, Phase.DECODE)
@@ -86,7 +86,7 @@ class HubPlan(BucketPlan):
 
     @property
     def settings(self) -> dict[str, object]:
-        from pytest_npubench.engines.aihub.options import JobOptions
+        from pytest_npubench.extensions.compilers.hub.options import JobOptions
 
         options = JobOptions(units=self.units)
         return {
@@ -99,7 +99,7 @@ class HubPlan(BucketPlan):
     def graph(self, point: GraphPoint) -> GraphSpec:
         """Raises RegistryError on an unknown model, ConfigError on a dtype that is not exported."""
         from pytest_npubench.engines import shapes
-        from pytest_npubench.engines.aihub.graph import GraphSpec
+        from pytest_npubench.extensions.compilers.hub.graph import GraphSpec
 
         return GraphSpec(
             shape=shapes.dense_shape(self.model),
@@ -139,12 +139,12 @@ class HubBuckets(BucketService):
         return hub_plan(plan)
 
     def kind_for(self, plan: BucketPlan, kind: CaseKind[Any]) -> CaseKind[Any]:
-        from pytest_npubench.suites.buckets.aihub.kinds import kind_for
+        from pytest_npubench.extensions.compilers.suites.graphs.phone_kinds import kind_for
 
         return kind_for(plan, kind)
 
     def bench(self, runtime: Runtime, plan: BucketPlan, folder: Path) -> Bench[Any]:
-        from pytest_npubench.suites.buckets.aihub.bench import GraphBench
+        from pytest_npubench.extensions.compilers.suites.graphs.phone_bench import GraphBench
 
         assert isinstance(plan, HubPlan)  # plan() made it
         return GraphBench(runtime, plan, folder / "aihub-jobs")

@@ -17,13 +17,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from pytest_npubench.backends.aihub_errors import CONFIGURE
-from pytest_npubench.backends.aihub_probe import read_answer
-from pytest_npubench.backends.aihub_service import AiHubService, HubDevice
 from pytest_npubench.backends.protocol import Device, Probe, Runtime, Stack
 from pytest_npubench.backends.telemetry.state import DeviceState, Telemetry
 from pytest_npubench.core.measurement import CompileRecord
 from pytest_npubench.errors import DeviceUnavailableError, MeasurementError
+from pytest_npubench.extensions.compilers.hub.client_errors import CONFIGURE
+from pytest_npubench.extensions.compilers.hub.probe import read_answer
+from pytest_npubench.extensions.compilers.hub.service import AiHubService, HubDevice
 from pytest_npubench.processes import guarded
 
 FACTS = ("hexagon", "soc-model", "htp-supports-fp16")
@@ -174,7 +174,9 @@ def _ask(timeout_s: float) -> tuple[tuple[HubDevice, ...], str]:
     """The service's devices, or why there are none, from a process of its own: the client's retries cannot be cut
     short, and whoever only probes should not carry it."""
     try:
-        answer = guarded.run([sys.executable, "-m", "pytest_npubench.backends.aihub_probe"], limit_s=timeout_s)
+        answer = guarded.run(
+            [sys.executable, "-m", "pytest_npubench.extensions.compilers.hub.probe"], limit_s=timeout_s
+        )
         answer.check_returncode()
     except subprocess.TimeoutExpired:
         return (), f"Qualcomm AI Hub did not answer within {timeout_s:g} s"

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pytest_npubench.engines.aihub.onnx_file import TENSOR_TYPES, OnnxFile
-from pytest_npubench.engines.aihub.weights import WeightSource
 from pytest_npubench.engines.rope import rope_frequencies
 from pytest_npubench.engines.shapes import DecoderShape
+from pytest_npubench.extensions.compilers.hub.onnx_file import TENSOR_TYPES, OnnxFile
+from pytest_npubench.extensions.compilers.hub.weights import WeightSource
 
 FLOAT32_MIN = np.finfo(np.float32).min
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import sys
 
-from pytest_npubench.backends.aihub_service import AiHubService, HubDevice
 from pytest_npubench.errors import NpubenchError
+from pytest_npubench.extensions.compilers.hub.service import AiHubService, HubDevice
 
 
 def answer() -> str:

@@ -19,10 +19,10 @@ from pathlib import Path
 import numpy as np
 
 from pytest_npubench.core.measurement import Phase
-from pytest_npubench.engines.aihub.graph import GraphSpec
-from pytest_npubench.engines.aihub.layers import DecoderNodes, rotation_tables
-from pytest_npubench.engines.aihub.onnx_file import MAX_INSIDE_BYTES, OnnxFile
-from pytest_npubench.engines.aihub.weights import WeightSource, seeded_weights
+from pytest_npubench.extensions.compilers.hub.graph import GraphSpec
+from pytest_npubench.extensions.compilers.hub.layers import DecoderNodes, rotation_tables
+from pytest_npubench.extensions.compilers.hub.onnx_file import MAX_INSIDE_BYTES, OnnxFile
+from pytest_npubench.extensions.compilers.hub.weights import WeightSource, seeded_weights
 
 BLOCK = 256  # queries whose scores are in memory at once, as in the reference decoder
 

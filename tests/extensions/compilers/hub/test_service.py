@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from pytest_npubench.backends import aihub_probe, backend, qualcomm
-from pytest_npubench.backends.aihub_service import AiHubService, HubDevice
+from pytest_npubench.backends import backend
 from pytest_npubench.core.hardware import HardwareSpec
 from pytest_npubench.errors import (
     AccessRefusedError,
@@ -18,6 +17,9 @@ from pytest_npubench.errors import (
     MeasurementError,
     NpubenchError,
 )
+from pytest_npubench.extensions.compilers.hub import backend as qualcomm
+from pytest_npubench.extensions.compilers.hub import probe as aihub_probe
+from pytest_npubench.extensions.compilers.hub.service import AiHubService, HubDevice
 
 ASKED = "the list of devices"
 

@@ -8,17 +8,19 @@ from typing import Any
 
 import pytest
 
-from pytest_npubench.backends import aihub_probe, backend, qualcomm
-from pytest_npubench.backends.aihub_errors import one_line, translated
-from pytest_npubench.backends.aihub_service import HubDevice
+from pytest_npubench.backends import backend
 from pytest_npubench.backends.protocol import Device
-from pytest_npubench.backends.qualcomm import AiHubRuntime, choose
 from pytest_npubench.errors import (
     AccessRefusedError,
     DeviceBusyError,
     DeviceUnavailableError,
     MeasurementError,
 )
+from pytest_npubench.extensions.compilers.hub import backend as qualcomm
+from pytest_npubench.extensions.compilers.hub import probe as aihub_probe
+from pytest_npubench.extensions.compilers.hub.backend import AiHubRuntime, choose
+from pytest_npubench.extensions.compilers.hub.client_errors import one_line, translated
+from pytest_npubench.extensions.compilers.hub.service import HubDevice
 from pytest_npubench.processes import guarded
 
 TOKEN = "0123456789abcdef"

@@ -20,8 +20,8 @@ from pytest_npubench.campaign.protocol import CampaignPlan, CaseKind
 from pytest_npubench.core.case import Axes, Case
 from pytest_npubench.core.measurement import Phase
 from pytest_npubench.errors import MeasurementError
-from pytest_npubench.suites.buckets.aihub.lens import graph_times
-from pytest_npubench.suites.buckets.aihub.plan import PHASES, GraphPoint, GraphVisit, HubPlan
+from pytest_npubench.extensions.compilers.suites.graphs.phone_lens import graph_times
+from pytest_npubench.extensions.compilers.suites.graphs.phone_plan import PHASES, GraphPoint, GraphVisit, HubPlan
 from pytest_npubench.suites.buckets.kinds.prediction import PredictionDetail, RivalDetail
 from pytest_npubench.suites.buckets.kinds.profile import ProfileDetail
 from pytest_npubench.suites.buckets.kinds.steps import StepsDetail
@@ -36,7 +36,7 @@ METRICS = {Phase.PREFILL: "ttft", Phase.DECODE: "tbt"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphDetail:
-    """One graph on one unit: mean seconds, and what the report told of it (aihub.plan.GraphVisit)."""
+    """One graph on one unit: mean seconds, and what the report told of it (GraphVisit)."""
 
     mean_s: float
     layers: Mapping[str, int]
@@ -108,7 +108,7 @@ class GraphProfileKind(GraphKind):
         self, case: Case, plan: HubPlan, measured: Measured
     ) -> tuple[dict[str, dict[Phase, tuple[float, ...]]], dict[str, str]]:
         """Times by unit and phase, and why by unit where they could not be had. Raises MeasurementError for the NPU."""
-        from pytest_npubench.suites.buckets.aihub.lens import graph_times
+        from pytest_npubench.extensions.compilers.suites.graphs.phone_lens import graph_times
 
         bucket, found, failed = int(case.axis("bucket")), {}, {}
         for unit in plan.units:
@@ -126,7 +126,7 @@ class GraphStepsKind(GraphKind):
         return tuple(GraphPoint(phase=Phase.PREFILL, bucket=bucket, unit=MAIN_UNIT) for bucket in _edge(case, plan))
 
     def judge(self, case: Case, plan: HubPlan, measured: Measured) -> Judgement:
-        from pytest_npubench.suites.buckets.aihub.lens import graph_times
+        from pytest_npubench.extensions.compilers.suites.graphs.phone_lens import graph_times
 
         edge = _edge(case, plan)
         times = [graph_times(measured, Phase.PREFILL, bucket, MAIN_UNIT) for bucket in edge]
@@ -149,7 +149,7 @@ class GraphPredictionKind(GraphKind):
         return plan.graph_points(plan.touched(batches), (MAIN_UNIT,))
 
     def judge(self, case: Case, plan: HubPlan, measured: Measured) -> Judgement:
-        from pytest_npubench.suites.buckets.aihub.lens import bucket_profile, predict_batch
+        from pytest_npubench.extensions.compilers.suites.graphs.phone_lens import bucket_profile, predict_batch
 
         workload = str(case.axis("workload"))
         batches = plan.draws(workload)

@@ -12,17 +12,17 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from pytest_npubench.backends.protocol import Runtime
-from pytest_npubench.backends.qualcomm import AiHubRuntime
 from pytest_npubench.campaign.rounds import failure_reason
 from pytest_npubench.campaign.visits import Round
 from pytest_npubench.core.measurement import CacheState, CompileRecord
-from pytest_npubench.engines.aihub.graph import GraphSpec
-from pytest_npubench.engines.aihub.jobs import GraphJobs
-from pytest_npubench.engines.aihub.ledger import JobLedger
-from pytest_npubench.engines.aihub.options import JobOptions
-from pytest_npubench.engines.aihub.profile import UNITS, GraphProfile
 from pytest_npubench.errors import DeviceUnavailableError, MeasurementError, NpubenchError
-from pytest_npubench.suites.buckets.aihub.plan import GraphPoint, GraphVisit, HubPlan
+from pytest_npubench.extensions.compilers.hub.backend import AiHubRuntime
+from pytest_npubench.extensions.compilers.hub.graph import GraphSpec
+from pytest_npubench.extensions.compilers.hub.jobs import GraphJobs
+from pytest_npubench.extensions.compilers.hub.ledger import JobLedger
+from pytest_npubench.extensions.compilers.hub.options import JobOptions
+from pytest_npubench.extensions.compilers.hub.profile import UNITS, GraphProfile
+from pytest_npubench.extensions.compilers.suites.graphs.phone_plan import GraphPoint, GraphVisit, HubPlan
 
 
 class GraphBench:
@@ -165,7 +165,7 @@ def _reason(name: str, step: Callable[..., None], *arguments: object) -> str | N
 
 def _export(graph: GraphSpec, folder: Path) -> Path:
     try:
-        from pytest_npubench.engines.aihub.decoder import export_graph
+        from pytest_npubench.extensions.compilers.hub.decoder import export_graph
     except ImportError as error:
         raise DeviceUnavailableError(f"{error.name} is not installed: pip install pytest-npubench[qaihub]") from None
     return export_graph(graph, folder)

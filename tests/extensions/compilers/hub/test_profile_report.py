@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from pytest_npubench.engines.aihub.profile import Layer, check_tools, read_profile
 from pytest_npubench.errors import MeasurementError
+from pytest_npubench.extensions.compilers.hub.profile import Layer, check_tools, read_profile
 
 
 def report(**summary: Any) -> dict[str, Any]:

@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 
-from pytest_npubench.backends.aihub_service import AiHubService
 from pytest_npubench.core.measurement import Phase
-from pytest_npubench.engines.aihub.graph import GraphSpec
-from pytest_npubench.engines.aihub.jobs import GraphJobs
-from pytest_npubench.engines.aihub.ledger import JobLedger
-from pytest_npubench.engines.aihub.options import JobOptions
 from pytest_npubench.engines.shapes import decoder_shape
 from pytest_npubench.errors import AccessRefusedError, ConfigError, DeviceUnavailableError, MeasurementError
+from pytest_npubench.extensions.compilers.hub.graph import GraphSpec
+from pytest_npubench.extensions.compilers.hub.jobs import GraphJobs
+from pytest_npubench.extensions.compilers.hub.ledger import JobLedger
+from pytest_npubench.extensions.compilers.hub.options import JobOptions
+from pytest_npubench.extensions.compilers.hub.service import AiHubService
 
 GRAPH = GraphSpec(shape=decoder_shape("tiny-llama"), phase=Phase.PREFILL, bucket=8)
 MakeJobs = Callable[..., GraphJobs]
@@ -226,11 +226,11 @@ def test_model_that_the_service_forgot(hub: Any, jobs: MakeJobs) -> None:
 CHILD = """
 import sys
 from pathlib import Path
-from pytest_npubench.backends.aihub_service import AiHubService
-from pytest_npubench.engines.aihub.graph import GraphSpec
-from pytest_npubench.engines.aihub.jobs import GraphJobs
-from pytest_npubench.engines.aihub.options import JobOptions
-from pytest_npubench.engines.aihub.ledger import JobLedger
+from pytest_npubench.extensions.compilers.hub.service import AiHubService
+from pytest_npubench.extensions.compilers.hub.graph import GraphSpec
+from pytest_npubench.extensions.compilers.hub.jobs import GraphJobs
+from pytest_npubench.extensions.compilers.hub.options import JobOptions
+from pytest_npubench.extensions.compilers.hub.ledger import JobLedger
 from pytest_npubench.engines.shapes import decoder_shape
 from pytest_npubench.core.measurement import Phase
 

@@ -1,4 +1,4 @@
-"""Qualcomm AI Hub through its own client: devices, uploads, jobs. Raises only our errors (aihub_errors).
+"""Qualcomm AI Hub through its own client: devices, uploads, jobs. Raises only our errors (client_errors.py).
 
 The client is told to print nothing and never to wait: whoever asks decides how often, and can be killed at any time.
 Ids are plain text, so that they outlive the process.
@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from pytest_npubench.backends.aihub_errors import CONFIGURE, in_words
 from pytest_npubench.errors import DeviceUnavailableError, MeasurementError
+from pytest_npubench.extensions.compilers.hub.client_errors import CONFIGURE, in_words
 
 MAX_SUMMARIES = 500  # how far back a job is looked for by its name
 PAGE = 50

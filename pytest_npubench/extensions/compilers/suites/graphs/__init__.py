@@ -1,0 +1,1 @@
+"""The graphs of each bucket on Snapdragon devices."""
