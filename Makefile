@@ -4,7 +4,7 @@
 # make docs: the site of docs/ into build/site; a link that leads nowhere ends it.
 # make pictures: those of README and tutorial anew, from real runs here.
 # make audit: known advisories of what the lock files pin.
-# make preflight: the bucket suite compiled for a TPU that is not here, held against baselines/, and
+# make preflight: the suite `compiled` for a TPU that is not here, held against baselines/, and
 # what is planted in it; make preflight PREFLIGHT="tpu-v6e": for others. libtpu is Google's, 250 MB.
 # make preflight-qualcomm: the same for a Snapdragon's NPU, three minutes. onnxruntime-qnn is Qualcomm's, 100 MB.
 # make test-vllm: the tests that need vLLM, whose CPU build gets an environment of its own (3.5 GB).
@@ -48,11 +48,11 @@ test-vllm: $(VENV)/.test $(VLLM_VENV)/.vllm
 
 preflight: $(VENV)-preflight/.preflight
 	$(VENV)-preflight/bin/python -m pytest --noconftest tests/extensions/compilers/compiled/test_on_libtpu.py tests/predictors/test_aiconfigurator.py -p no:cacheprovider
-	$(VENV)-preflight/bin/python -m pytest -m tpu suites/buckets -k "$(PREFLIGHT)" --npubench-engine compiled --npubench-journal .npubench/preflight.jsonl --npubench-report .npubench/preflight.html $(BRIEF)
+	$(VENV)-preflight/bin/python -m pytest -m tpu suites/compiled -k "$(PREFLIGHT)" --npubench-journal .npubench/preflight.jsonl --npubench-report .npubench/preflight.html $(BRIEF)
 
 preflight-qualcomm: $(VENV)-qualcomm/.preflight
 	$(VENV)-qualcomm/bin/python -m pytest --noconftest tests/extensions/compilers/qnn -p no:cacheprovider
-	$(VENV)-qualcomm/bin/python -m pytest -m qualcomm suites/buckets -k "$(PREFLIGHT_QUALCOMM)" --npubench-engine compiled --npubench-journal .npubench/preflight-qualcomm.jsonl --npubench-report .npubench/preflight-qualcomm.html $(BRIEF)
+	$(VENV)-qualcomm/bin/python -m pytest -m qualcomm suites/graphs/test_compiler.py -k "$(PREFLIGHT_QUALCOMM)" --npubench-journal .npubench/preflight-qualcomm.jsonl --npubench-report .npubench/preflight-qualcomm.html $(BRIEF)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -47,8 +47,7 @@ class EnginePlan(DevicePlan):
 
     @property
     def runner(self) -> EngineDescriptor:
-        """The engine, as it stands for the plan's family."""
-        return engines.engine(self.engine, self.spec.family)
+        return engines.engine(self.engine)
 
     @property
     def is_reference(self) -> bool:

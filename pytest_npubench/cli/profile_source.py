@@ -31,7 +31,7 @@ from pytest_npubench.store.json_text import JsonError, decode
 from pytest_npubench.suites.buckets.estimated_binaries import profile_of_estimates
 from pytest_npubench.suites.buckets.points import MOVE, PROFILE, BucketVisit, Variant
 
-COMPILED = "compiled"
+COMPILED = "compiled/profile/"  # how the keys of its cases begin
 MAX_BYTES = 64 * 1024 * 1024
 SHALLOW = re.compile(r"(b(?P<batch>\d{1,9})(?P<buckets>(?:-\d{1,9})+)-layers(?P<layers>\d{1,9})/)profile/")
 _BATCH = re.compile(r".*-b(\d{1,9})(?:-[a-z][\w.-]*)?$")  # and the engine, where it is not the reference
@@ -136,10 +136,7 @@ def estimates_from_journal(journal: Journal, campaign: str) -> SourcedProfile | 
     cases = [
         record
         for record in journal.records
-        if record["record"] == "case"
-        and record.get("campaign") == campaign
-        and record["case"].startswith("buckets/profile/")
-        and (record.get("detail") or {}).get("engine") == COMPILED
+        if record["record"] == "case" and record.get("campaign") == campaign and record["case"].startswith(COMPILED)
     ]
     if not cases:
         return None

@@ -22,7 +22,8 @@ WHAT, GROUP = "device family", "pytest_npubench.backends"
 class Family:
     """What a device family declares. `about` stands behind its marker in `pytest --markers`.
 
-    classes: which of "gpu" and "npu" its devices can be of; a test marked so runs on the family, unless only_by_name.
+    classes: which of "gpu" and "npu" its devices can be of; a test marked so runs on a family that runs_programs.
+    runs_programs: whether a program of this machine runs there; phones of AI Hub take graphs alone, as jobs.
     jax_platform: the platform by which jax opens its devices; None where something else does. has_torch: whether torch
     runs there. one_process: a process that opened a device keeps it until it exits. vllm_platform: a part of the name
     that vLLM has for such devices. hardware: a folder of hardware files beside the shipped one.
@@ -31,7 +32,7 @@ class Family:
     name: str
     about: str
     classes: tuple[str, ...] = ()
-    only_by_name: bool = False
+    runs_programs: bool = True
     jax_platform: str | None = None
     has_torch: bool = False
     one_process: bool = False
@@ -76,7 +77,7 @@ OWN = {
             name="qualcomm",
             about="needs a Snapdragon device on Qualcomm AI Hub",
             classes=("npu",),
-            only_by_name=True,  # no callable of one's own runs on a phone of AI Hub
+            runs_programs=False,
         ),
         Family(name="openvino", about="needs an Intel NPU or GPU", classes=("npu", "gpu")),
         Family(

@@ -3,8 +3,7 @@
 An extension or another distribution adds one by an entry point of the group `pytest_npubench.engines`: its name is the
 engine's, its value an `EngineDescriptor` (descriptor.py). It is imported when the engine is asked for.
 
-"reference" is the engine that a family has of ours: on Qualcomm AI Hub that is `aihub`, elsewhere the decoders of
-reference.py.
+"reference" are the decoders of our own (reference.py).
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pytest_npubench.core.entry_points import Entry, clashes, entries, extensions
-from pytest_npubench.engines.descriptor import REFERENCE_ON, EngineDescriptor
+from pytest_npubench.engines.descriptor import EngineDescriptor
 from pytest_npubench.errors import RegistryError, did_you_mean
 
 WHAT, GROUP = "engine", "pytest_npubench.engines"
@@ -37,12 +36,10 @@ def taken() -> tuple[str, ...]:
     return clashes(WHAT, GROUP, ours())
 
 
-def engine(name: str, family: str | None = None) -> EngineDescriptor:
-    """The engine of that name, as it stands for a family. Raises RegistryError on an unknown name, BrokenEntryError for
+def engine(name: str) -> EngineDescriptor:
+    """The engine of that name. Raises RegistryError on an unknown name, BrokenEntryError for
     one of another distribution that cannot be had."""
     registered = {**extensions(WHAT, GROUP), **_offered()}
-    if name == REFERENCE and (other := REFERENCE_ON.get(family or "")) in registered:
-        name = str(other)
     if name == REFERENCE:
         from pytest_npubench.engines.reference import ENGINE
 

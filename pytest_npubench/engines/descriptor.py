@@ -18,10 +18,6 @@ if TYPE_CHECKING:
     from pytest_npubench.backends.protocol import Backend, Device, Probe, Runtime
     from pytest_npubench.core.hardware import HardwareSpec
 
-NOTHING: Mapping[str, str] = {}
-REFERENCE_ON = {"qualcomm": "aihub"}
-"""The families on which "reference" means another engine than that of reference.py, by name."""
-
 
 class EngineDescriptor:
     """One engine. `name` is what --npubench-engine takes, `title` what reports write, `about` what it is in a line."""
@@ -33,9 +29,6 @@ class EngineDescriptor:
     """The device families that it serves."""
     parts: ClassVar[Mapping[str, str]]
     """By suite, where the class lies that runs the suite on this engine."""
-    sections: ClassVar[Mapping[str, str]] = NOTHING
-    """By suite, the module that shows its cases where the suite's own reports do not, by the `parts` and `lines` of a
-    suite."""
     is_placed_by_itself: ClassVar[bool] = False
     """Whether it tells its own processes which devices they see; else the campaign's process sees those alone."""
     has_devices: ClassVar[bool] = True
@@ -60,7 +53,7 @@ class EngineDescriptor:
 
     def is_reference(self, family: str) -> bool:
         """Whether it is the default on that family: campaigns on it do not name it."""
-        return REFERENCE_ON.get(family) == self.name
+        return False
 
     def framework(self, suite: str) -> str:
         """What opens the devices for a suite: "jax" or "torch", which the backends know, or an engine by its name."""
@@ -78,10 +71,6 @@ class EngineDescriptor:
     def part(self, suite: str) -> Any:
         """What runs a suite on this engine. Raises RegistryError where it cannot be imported."""
         return _made(self.name, self.parts[suite])
-
-    def section(self, suite: str) -> Any:
-        """The module of `sections`; None where the suite shows the engine's cases."""
-        return import_module(self.sections[suite]) if suite in self.sections else None
 
 
 @cache

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pytest_npubench.engines.descriptor import EngineDescriptor
 
-UNSERVED = ("neuron",)
+UNSERVED = ("neuron", "qualcomm")
 
 
 class Reference(EngineDescriptor):
@@ -13,7 +13,7 @@ class Reference(EngineDescriptor):
     name = "reference"
     title = "reference"
     about = "our own decoders: jax_dense, openvino_dense by family, torch_moe for serving"
-    families = ("cpu", "cuda", "tpu", "openvino", "qualcomm")
+    families = ("cpu", "cuda", "tpu", "openvino")
     parts = {  # noqa: RUF012 - of the class, as the base says
         "buckets": "pytest_npubench.suites.buckets.reference_buckets:ReferenceBuckets",
         "scheduling": "pytest_npubench.suites.scheduling.torch_serving:TorchServing",

@@ -202,6 +202,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _select(config: pytest.Config, items: list[pytest.Item]) -> None:
     if _USAGE_ERROR in config.stash:
         raise config.stash[_USAGE_ERROR]
+    _deselect_unnamed(config, items)
     required = bool(config.getoption("npubench_require") or config.getini("npubench_require"))
     if not config.option.collectonly and (required or any(map(_is_ours, items))):
         from pytest_npubench.plugin.selection import select
@@ -212,6 +213,17 @@ def _select(config: pytest.Config, items: list[pytest.Item]) -> None:
             config.hook.pytest_deselected(items=selection.deselected)
         items[:] = selection.items
         session.take(selection)
+
+
+def _deselect_unnamed(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests of suites that run only by name, where the run does not name them."""
+    if not any("npubench_case" in getattr(item, "fixturenames", ()) for item in items):
+        return
+    from pytest_npubench.plugin.items import is_unnamed
+
+    if unnamed := [item for item in items if is_unnamed(item)]:
+        config.hook.pytest_deselected(items=unnamed)
+        items[:] = [item for item in items if not is_unnamed(item)]
 
 
 def _is_ours(item: pytest.Item) -> bool:

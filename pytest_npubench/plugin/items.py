@@ -11,6 +11,7 @@ pytest names a file outside its root folder by the part of its path below the ar
 from __future__ import annotations
 
 import importlib.util
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
 DEVICES: pytest.StashKey[tuple[Device, ...]] = pytest.StashKey()
 FIXTURE = "npubench"
+NOT_NAMED = object()
+"""The parameter of a test whose suite runs only by name, in a run that does not name it."""
 NODE_ID = pytest.StashKey[str]()  # without the device's number, so that a case is called the same on every machine
 
 
@@ -79,6 +82,20 @@ def expanded_case(item: pytest.Item) -> ExpandedCase | None:
     return case if isinstance(case, ExpandedCase) else None
 
 
+def is_named(of: Suite, item: pytest.Item) -> bool:
+    """Whether the run names the suite, where it runs only then: by its marker in -m, or by the path of the test's file
+    or folder."""
+    if not of.only_by_name or of.name in re.findall(r"\w+", item.config.option.markexpr):
+        return True
+    return item.session.isinitpath(item.path) or item.session.isinitpath(item.path.parent)
+
+
+def is_unnamed(item: pytest.Item) -> bool:
+    """Whether its suite was not named, so that it stands for no case."""
+    callspec = getattr(item, "callspec", None)
+    return callspec is not None and callspec.params.get("npubench_case") is NOT_NAMED
+
+
 def is_own(item: pytest.Item) -> bool:
     """Whether it is a test of the user's own."""
     return FIXTURE in getattr(item, "fixturenames", ())
@@ -98,8 +115,11 @@ def expand(metafunc: pytest.Metafunc, plans_of: Callable[[Suite], Sequence[Campa
         its_suite = suite(kind.suite)
         # a case has its suite's marker, its test may do without
         missing = () if its_suite.name in marked else (its_suite.name,)
-        plans = [plan for plan in plans_of(its_suite) if plan.includes(kind.name)]
-        cases = [param for plan in plans for param in _params(its_suite, plan, kind, missing)]
+        if is_named(its_suite, metafunc.definition):
+            plans = [plan for plan in plans_of(its_suite) if plan.includes(kind.name)]
+            cases = [param for plan in plans for param in _params(its_suite, plan, kind, missing)]
+        else:
+            cases = [pytest.param(NOT_NAMED, id=its_suite.name)]
     except BrokenEntryError as error:  # an error of this test alone, which no selection of devices may hide
         suites = marked.intersection(names()) or names()
         cases = [pytest.param(error, id="broken", marks=_marks((*families.names(), *CLASSES, *suites)))]
@@ -113,7 +133,6 @@ def expand(metafunc: pytest.Metafunc, plans_of: Callable[[Suite], Sequence[Campa
 def _params(of: Suite, plan: CampaignPlan, kind: CaseKind[Any], missing: Sequence[str]) -> Iterator[object]:
     """The cases of one plan, which share their marks: ten thousand of each would take as long as the cases."""
     marks = _marks((*plan.spec.markers, *missing))
-    kind = of.kind_for(plan, kind)
     for axes in kind.axes(plan):
         expanded = ExpandedCase(case=plan.case(of.name, kind.name, axes), plan=plan, kind=kind, suite=of)
         yield pytest.param(expanded, id=expanded.case.id, marks=marks)

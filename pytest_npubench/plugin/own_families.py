@@ -35,9 +35,7 @@ def families_of(test: pytest.Item) -> list[str]:
     if not classes:
         return named
     return [
-        each.name
-        for each in all_families()
-        if each.name in named or (not each.only_by_name and classes & {*each.classes})
+        each.name for each in all_families() if each.name in named or (each.runs_programs and classes & {*each.classes})
     ]
 
 

@@ -81,14 +81,16 @@ def usable() -> tuple[Suite, ...]:
 
 
 def case_kind(name: str, markers: Collection[str] = ()) -> CaseKind[Any]:
-    """The kind of that name; where two suites have one, that of the suite which a test's markers name.
+    """The kind of that name; where two suites have one, that of the suite which a test's markers name, else of the one
+    that runs without being named.
 
     Raises RegistryError on an unknown one, or where the markers do not tell which; BrokenEntryError on an unknown one
     where a suite cannot be had, as it may be that suite's.
     """
     found = usable()
     having = [one for one in found if name in one.kinds]
-    having = [one for one in having if one.name in markers] or having
+    named = [one for one in having if one.name in markers]
+    having = named or [one for one in having if not one.only_by_name] or having
     if len(having) > 1:
         belonging = " and ".join(one.name for one in having)
         raise RegistryError(f"case kind {name!r} belongs to {belonging}; give the test the marker of one of them")

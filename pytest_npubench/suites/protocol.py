@@ -84,6 +84,8 @@ class Suite:
     name: ClassVar[str]
     about: ClassVar[str]
     section: ClassVar[str | None] = None
+    only_by_name: ClassVar[bool] = False
+    """Whether its cases run only where a run names it: by its marker in -m, or by the path of its folder or a file."""
 
     # -- what every suite has
 
@@ -139,10 +141,6 @@ class Suite:
             with suppress(BrokenEntryError):
                 if isinstance(kind := self.kind(name), ShownKind):
                     yield kind
-
-    def kind_for(self, plan: CampaignPlan, kind: CaseKind[Any]) -> CaseKind[Any]:
-        """The kind that stands in `kind`'s place under a plan: `kind` itself, unless the suite knows better."""
-        return kind
 
     def engine(self, plan: CampaignPlan) -> EngineDescriptor | None:
         """The engine that runs a plan's models; None where the suite is none that engines can be chosen for."""

@@ -17,8 +17,10 @@ from pytest_npubench.suites.protocol import KINDS
 
 from .third_party import ROOT, copy_of_the_package, distribution, fake_project, npubench, with_path
 
+BY_NAME = tuple(name for name in suites.names() if suites.suite(name).only_by_name)
+"""Suites whose folder stays: without their extension they collect nothing and say so."""
 OF_EXTENSIONS = (
-    *(name for name in suites.names() if ".extensions." in type(suites.suite(name)).__module__),
+    *(name for name in suites.names() if ".extensions." in type(suites.suite(name)).__module__ and name not in BY_NAME),
     *(f"test_{name.partition('.')[2]}.py" for name in entry_points.extensions("kind", KINDS)),
 )
 """Folders and files of suites/ whose suites and kinds the core does without."""
@@ -49,6 +51,16 @@ def test_all_other_cases_are_collected(core: Path) -> None:
     others = [node for node in collected(ROOT) if not {*node.partition("::")[0].split("/")} & {*OF_EXTENSIONS}]
     assert len(others) > 700
     assert collected(core) == others
+
+
+def test_suites_that_run_by_name_say_what_is_missing(core: Path) -> None:
+    command = [sys.executable, "-m", "pytest", *(f"suites/{name}" for name in BY_NAME), "-rs", "-p", "no:cacheprovider"]
+    environment = {**os.environ, **with_path(core)}
+    done = subprocess.run(command, cwd=core, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert BY_NAME
+    for name in BY_NAME:
+        assert f"the suite {name} comes with the extension compilers, which is not here" in done.stdout, done.stderr
+    assert " passed" not in done.stdout
 
 
 def test_a_case_runs_to_its_verdict(core: Path, tmp_path: Path) -> None:

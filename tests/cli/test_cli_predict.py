@@ -434,7 +434,7 @@ def compiled_case(bucket: int, steps: dict[str, Any] | None, *, kind: str = "unc
     name = f"tpu-v5e-llama-3.2-1b-b8-bucket{bucket}"
     return {
         "record": "case",
-        "case": f"buckets/profile/{name}",
+        "case": f"compiled/profile/{name}",
         "id": name,
         "campaign": "tpu-b8-compiled",
         "verdict": {"kind": kind, "reason": "", "ratio": None, "interval": None, "mde": None},

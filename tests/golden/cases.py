@@ -36,7 +36,7 @@ def campaigns(profile: str, engine: str) -> dict[str, str]:
 def _of(spec: HardwareSpec, choice: Choice) -> Iterator[tuple[str, str]]:
     for suite in map(suites.suite, suites.names()):
         for plan in suite.plans(spec, choice):
-            for kind in (suite.kind_for(plan, suite.kind(name)) for name in suite.kinds if plan.includes(name)):
+            for kind in (suite.kind(name) for name in suite.kinds if plan.includes(name)):
                 for axes in kind.axes(plan):
                     case = plan.case(suite.name, kind.name, axes)
                     told = (case.key, case.digest(plan.settings), plan.framework, dict(plan.limits), spec.markers)

@@ -6,7 +6,7 @@ from pytest_npubench.cli.command import Command
 
 PREFLIGHT = Command(
     name="preflight",
-    about="compile the bucket suite for devices that are not here",
+    about="compile each bucket for devices that are not here",
     module="pytest_npubench.extensions.compilers.cli.preflight",
     after="run",
 )

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pytest_npubench.backends.protocol import Runtime
     from pytest_npubench.campaign.memory import MemoryModel
     from pytest_npubench.campaign.points import Measured
-    from pytest_npubench.campaign.protocol import Bench, CampaignPlan, CaseKind
+    from pytest_npubench.campaign.protocol import Bench, CampaignPlan
     from pytest_npubench.campaign.visits import Round
     from pytest_npubench.core.hardware import HardwareSpec
     from pytest_npubench.engines.descriptor import EngineDescriptor
@@ -34,12 +34,8 @@ class Buckets(Suite):
         return bench
 
     def engine(self, plan: Any) -> EngineDescriptor:
-        found: EngineDescriptor = plan.runner
-        return found
-
-    def kind_for(self, plan: Any, kind: CaseKind[Any]) -> CaseKind[Any]:
-        found: CaseKind[Any] = plan.service.kind_for(plan, kind)
-        return found
+        engine: EngineDescriptor = plan.runner
+        return engine
 
     @property
     def memory(self) -> MemoryModel:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
-from zlib import crc32
 
 from pytest_npubench.campaign.plan import EnginePlan
+from pytest_npubench.core import families
 from pytest_npubench.core.measurement import Phase, Request
 from pytest_npubench.errors import ConfigError
 from pytest_npubench.suites.buckets.points import (
@@ -27,22 +27,18 @@ from pytest_npubench.suites.buckets.points import (
     pair_name,
     profile_name,
 )
+from pytest_npubench.suites.buckets.sampling import drawn_batches, sample, touched_buckets
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
+    from pytest_npubench.backends.protocol import Runtime
     from pytest_npubench.campaign.points import Measured
+    from pytest_npubench.campaign.protocol import Bench
     from pytest_npubench.core.buckets import BucketKeys
     from pytest_npubench.core.hardware import HardwareSpec, RunSize
+    from pytest_npubench.engines.protocol import Engine, Finished
     from pytest_npubench.predictors.two_point import ProfilePoint
     from pytest_npubench.suites.protocol import Choice
     from pytest_npubench.workloads import LengthSample
-
-    Lengths = npt.NDArray[np.int64]
-    from pytest_npubench.backends.protocol import Runtime
-    from pytest_npubench.campaign.protocol import Bench, CaseKind
-    from pytest_npubench.engines.protocol import Engine, Finished
 
 
 class BucketService:
@@ -90,14 +86,6 @@ class BucketService:
         """Whether its canaries run the kernels of engines.fusion_kernels as well."""
         return False
 
-    def plan(self, plan: BucketPlan) -> BucketPlan:
-        """The plan as it is measured on this engine."""
-        return plan
-
-    def kind_for(self, plan: BucketPlan, kind: CaseKind[Any]) -> CaseKind[Any]:
-        """The kind that stands in `kind`'s place."""
-        return kind
-
     def engine(self, runtime: Runtime, plan: BucketPlan, folder: Path) -> Engine:
         """The engine of a plan, with what it keeps below `folder`. Raises what making it raises."""
         raise NotImplementedError
@@ -118,7 +106,6 @@ REQUESTS_PER_SLOT = 8  # and round: a 99th percentile wants hundreds in all
 UTILISATION = 0.3  # of the rate that all requests at once are served at: at 0.4 one of a hundred waits for a slot
 PROFILE_VISIT_S = 1.6  # every prediction of a bucket rests on its two points
 SEARCH_VISIT_S = 0.3  # of a point of each engine that a search compares: there are many
-DRAWN_VISIT_S = 0.7  # one batch is half of a case's error: a long one is to be seen more than once in a round
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,7 +236,7 @@ class BucketPlan(EnginePlan):
 
     def searched_batches(self, name: str, variant: Variant) -> tuple[BucketPoint, ...]:
         """The same requests of a workload on every engine, as many as its largest batch, in batches of this one's."""
-        requests = _sample(name, self.batch_size, self.batch_size, self.buckets[-1]).requests
+        requests = sample(name, self.batch_size, self.batch_size, self.buckets[-1]).requests
         size = variant.batch_size
         return tuple(
             BucketPoint(
@@ -316,21 +303,13 @@ class BucketPlan(EnginePlan):
 
     def draws(self, name: str) -> tuple[BucketPoint, ...]:
         """The batches drawn from a workload: each a point, the lengths of one seeded sample."""
-        requests = self.sample(name).requests
-        size = self.batch_size
-        return tuple(
-            BucketPoint(
-                name=f"batch/{name}/{index}",
-                requests=requests[index * size : (index + 1) * size],
-                warm_up=False,
-                visit_s=DRAWN_VISIT_S,
-            )
-            for index in range(self.size.num_draws)
+        return drawn_batches(
+            name, num_batches=self.size.num_draws, batch_size=self.batch_size, max_total_tokens=self.buckets[-1]
         )
 
     def sample(self, name: str) -> LengthSample:
         """The workload's requests for this plan, filtered to the largest bucket; counts what that dropped."""
-        return _sample(name, self.size.num_draws * self.batch_size, self.batch_size, self.buckets[-1])
+        return sample(name, self.size.num_draws * self.batch_size, self.batch_size, self.buckets[-1])
 
     def profiled(self, points: Iterable[BucketPoint]) -> tuple[int, ...]:
         """The buckets that a prediction of these batches rests on: those that they touch; all of them where they may
@@ -339,14 +318,7 @@ class BucketPlan(EnginePlan):
 
     def touched(self, points: Iterable[BucketPoint]) -> tuple[int, ...]:
         """Every bucket from a batch's shortest prompt to its longest KV length, over all these batches."""
-        found, keys = set[int](), self.keys
-        for point in points:
-            prompts = [item.input_tokens for item in point.requests]
-            final = max(item.input_tokens + item.output_tokens - 1 for item in point.requests)
-            first = keys.prefill_key(min(prompts))
-            last = max(keys.prefill_key(max(prompts)), keys.decode_key(final, self.batch_size))
-            found.update(bucket for bucket in self.buckets if first <= bucket <= last)
-        return tuple(sorted(found))
+        return touched_buckets(points, self.keys, self.buckets, self.batch_size)
 
 
 def bucket_plans(
@@ -359,8 +331,9 @@ def bucket_plans(
     rivals: tuple[str, ...] = (),
     active_band: float | None = None,
 ) -> Iterator[BucketPlan]:
-    """One for each model and batch size of a profile; the limits are the hardware file's where none are given."""
-    if not spec.models:  # a file about a server
+    """One for each model and batch size of a profile; the limits are the hardware file's where none are given. None for
+    a server, whose file has no models, and where no program of ours runs."""
+    if not spec.models or not families.declared(spec.family).runs_programs:
         return
     size = spec.profile(profile)
     for model in size.models:
@@ -390,8 +363,9 @@ def chosen_plans(spec: HardwareSpec, choice: Choice) -> Iterator[BucketPlan]:
         rivals=choice.rivals,
         active_band=choice.active_band,
     )
-    found = tuple(plans)
-    return (plan.service.plan(plan) for plan in (*_with_online(found), *_searches(found)))
+    every = tuple(plans)
+    yield from _with_online(every)
+    yield from _searches(every)
 
 
 def _with_online(plans: Sequence[BucketPlan]) -> Iterator[BucketPlan]:
@@ -433,25 +407,6 @@ def _tightened(name: str, asked: float | None, limit: float) -> float:
             "it can only tighten"
         )
     return asked
-
-
-@lru_cache(maxsize=256)
-def _sample(name: str, num_requests: int, batch_size: int, max_total_tokens: int) -> LengthSample:
-    from pytest_npubench.workloads import workload
-
-    seed = crc32(f"{name}/{batch_size}".encode())  # other lengths for other batch sizes, the same on every machine
-    return workload(name).sample(num_requests, seed=seed, max_total_tokens=max_total_tokens)
-
-
-def many_requests(name: str, num_requests: int, max_total_tokens: int) -> tuple[Lengths, Lengths]:
-    """Input and output tokens, int64 [num_requests] each, of one seeded sample of a workload."""
-    import numpy as np
-
-    from pytest_npubench.workloads import workload
-
-    requests = workload(name).sample(num_requests, seed=0, max_total_tokens=max_total_tokens).requests
-    inputs = np.array([item.input_tokens for item in requests], dtype=np.int64)
-    return inputs, np.array([item.output_tokens for item in requests], dtype=np.int64)
 
 
 def continuous_words(plan: BucketPlan) -> str:

@@ -1,4 +1,4 @@
-"""What the bucket suite shows of cases that Qualcomm's compiler answered for."""
+"""What the suite of graphs shows of cases that Qualcomm's compiler answered for."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 from reports.served import case_record
 
-from pytest_npubench.extensions.compilers.htp.kinds import ChunksDetail, GraphDetail, HtpDetail
-from pytest_npubench.extensions.compilers.htp.product import ProductDetail
-from pytest_npubench.suites.buckets.report.section import lines, parts
+from pytest_npubench.extensions.compilers.suites.graphs.htp_graphs import ChunksDetail, HtpDetail, LayerDetail
+from pytest_npubench.extensions.compilers.suites.graphs.htp_product import ProductDetail
+from pytest_npubench.extensions.compilers.suites.graphs.report import lines, parts
 from pytest_npubench.verdict.case_record import Cases
 
 
 def profile(bucket: int) -> Mapping[str, Any]:
-    graph = GraphDetail(
+    graph = LayerDetail(
         context_bytes=1e6 * (100 + bucket / 128),
         weight_bytes=100e6,
         compile_cpu_s=bucket / 64,
@@ -30,7 +30,7 @@ def profile(bucket: int) -> Mapping[str, Any]:
         answer_error=0.003,
         answer_limit=2**-7,
     )
-    return case_record("profile", asdict(detail), engine="compiled", axes=(("bucket", bucket),))
+    return case_record("layers", asdict(detail), axes=(("bucket", bucket),))
 
 
 def test_prompts_in_chunks_have_a_table() -> None:
@@ -44,8 +44,8 @@ def test_prompts_in_chunks_have_a_table() -> None:
         sharing_cpu_s=5.0,
     )
     detail = asdict(HtpDetail(bucket=1024, chunks=chunks))
-    record = case_record("steps", detail, engine="compiled", axes=(("bucket", 1024),))
-    _, tables, _ = parts(Cases.read([profile(1024), record]), ())
+    record = case_record("making", detail, axes=(("bucket", 1024),))
+    _, tables, _ = parts(Cases.read([profile(1024), record]))
     (row,) = (table.rows for table in tables if table is not None and table.caption.startswith("Prompts in chunks"))
     assert row == (("1024", "4", "400.0", "110.0", "72.5%", "4 and 96", "8.0 and 5.0"),)
 
@@ -60,10 +60,8 @@ def test_a_product_with_outliers_has_a_table() -> None:
         shadow_error=0.0095,
         levels_off=1,
     )
-    record = case_record(
-        "steps", asdict(HtpDetail(bucket=256, product=product)), engine="compiled", axes=(("bucket", 256),)
-    )
-    _, tables, _ = parts(Cases.read([profile(256), record]), ())
+    record = case_record("making", asdict(HtpDetail(bucket=256, product=product)), axes=(("bucket", 256),))
+    _, tables, _ = parts(Cases.read([profile(256), record]))
     (rows,) = (table.rows for table in tables if table is not None and table.caption.startswith("A product with"))
     assert [row[1:] for row in rows] == [("8.4", "0.0004"), ("4.3", "0.13"), ("4.3", "0.86"), ("4.3", "0.0095")]
 
@@ -83,7 +81,7 @@ def test_lines_go_from_small_to_large() -> None:
 
 
 def test_the_chart_has_a_line_a_phase_and_the_table_leaves_out_what_nobody_tells() -> None:
-    charts, tables, remarks = parts(CASES, ())
+    charts, tables, remarks = parts(CASES)
     (chart,) = charts
     assert "2.0 s for 128 tokens, 8.0 s for 512" in str(chart)
     table, *others = tables

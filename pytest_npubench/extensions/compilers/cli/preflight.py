@@ -1,9 +1,9 @@
-"""`npubench preflight`: what a vendor's compiler says of the bucket suite before anybody rents a device.
+"""`npubench preflight`: what a vendor's compiler says of each bucket before anybody rents a device.
 
     npubench preflight -m tpu --npubench-profile nightly
 
-is `npubench run buckets -m tpu --npubench-engine compiled --npubench-profile nightly`: the same cases, and pytest's
-exit status.
+is `npubench run compiled graphs -m tpu --npubench-profile nightly`, without the cases that need a phone, and has
+pytest's exit status.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pytest_npubench.cli.arguments import Commands
 
 EXAMPLE = "npubench preflight -m tpu -k tpu-v5e --npubench-profile nightly"
-COMPILED = ("buckets", "--npubench-engine", "compiled")
+COMPILED = ("compiled", "graphs", "--ignore-glob=*/graphs/test_phone.py")
 
 
 def add_parser(commands: Commands, about: str) -> None:

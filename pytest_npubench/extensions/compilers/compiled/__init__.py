@@ -55,8 +55,10 @@ class Compiled(EngineDescriptor):
     title = "compiled, not run"
     about = "the vendor's compiler, without a device: what fits, what is copied, estimated cycles"
     families = (*PACKAGES, INTEL)
-    parts = {"buckets": "pytest_npubench.extensions.compilers.bucket_service:CompiledBuckets"}  # noqa: RUF012 - of the class
-    sections = {"buckets": "pytest_npubench.extensions.compilers.report.section"}  # noqa: RUF012 - likewise
+    parts = {  # noqa: RUF012 - of the class
+        "compiled": "pytest_npubench.extensions.compilers.suites.compiled:Compiled",
+        "graphs": "pytest_npubench.extensions.compilers.suites.graphs:Graphs",
+    }
     has_devices = False
     is_placed_by_itself = True
 

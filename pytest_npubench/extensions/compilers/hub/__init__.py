@@ -22,18 +22,11 @@ from pytest_npubench.engines.descriptor import EngineDescriptor
 
 
 class AiHub(EngineDescriptor):
-    """What "reference" means on Snapdragon devices, where nothing runs end to end."""
-
     name = "aihub"
     title = "AI Hub"
     about = "static graphs as jobs of Qualcomm AI Hub"
     families = ("qualcomm",)
-    parts = {"buckets": "pytest_npubench.extensions.compilers.suites.graphs.phone_plan:HubBuckets"}  # noqa: RUF012 - of the class
-    reference_on = ("qualcomm",)
-
-    def framework(self, suite: str) -> str:
-        """The family's own runtime, which is what "jax" opens."""
-        return "jax"
+    parts = {"graphs": "pytest_npubench.extensions.compilers.suites.graphs:Graphs"}  # noqa: RUF012 - of the class
 
 
 ENGINE = AiHub()

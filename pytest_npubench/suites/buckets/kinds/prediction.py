@@ -31,8 +31,9 @@ from pytest_npubench.core.measurement import CostRecord, Phase
 from pytest_npubench.errors import NpubenchError
 from pytest_npubench.predictors import predictor
 from pytest_npubench.suites.buckets.active import is_settled
-from pytest_npubench.suites.buckets.plan import BucketPlan, is_continuous, many_requests, nominal_words
+from pytest_npubench.suites.buckets.plan import BucketPlan, is_continuous, nominal_words
 from pytest_npubench.suites.buckets.points import BucketPoint, ran_in
+from pytest_npubench.suites.buckets.sampling import many_requests
 from pytest_npubench.verdict import Gate, Verdict, VerdictKind, judge_gates
 from pytest_npubench.verdict.result import Judgement, Metric
 

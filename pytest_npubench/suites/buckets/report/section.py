@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
-from typing import Any
 
 from pytest_npubench.campaign.answer_judgement import AnswersDetail
-from pytest_npubench.engines import engine
-from pytest_npubench.errors import RegistryError
 from pytest_npubench.reports.answers import answers_table
 from pytest_npubench.reports.build import of_kind
 from pytest_npubench.reports.drift import drift_chart
@@ -59,9 +55,6 @@ PRINTED = (
 
 
 def parts(cases: Cases, rounds: Rounds) -> Parts:
-    if (section := _section_of_engine(cases)) is not None:
-        parts_of_engine: Parts = section.parts(cases, rounds)
-        return parts_of_engine
     profiles = cases.of("profile", ProfileDetail)
     charts = [
         *of_kind("profile", bucket_charts(profiles)),
@@ -94,9 +87,6 @@ def parts(cases: Cases, rounds: Rounds) -> Parts:
 
 def lines(cases: Cases) -> list[str]:
     """Errors and costs of LENS and its rivals, engines without buckets, padding waste."""
-    if (section := _section_of_engine(cases)) is not None:
-        lines_of_engine: list[str] = section.lines(cases)
-        return lines_of_engine
     found = cases.of("prediction", PredictionDetail)
     return [
         *error_lines(judged(found)),
@@ -108,15 +98,6 @@ def lines(cases: Cases) -> list[str]:
         *continuous_lines(cases),
         *padding_lines(found),
     ]
-
-
-def _section_of_engine(cases: Cases) -> Any:
-    """What shows the cases in the suite's place: a campaign has one engine, and so has a run."""
-    for name in {record.judgement.engine for record in cases.records}:
-        with suppress(RegistryError):  # an engine that is not installed here
-            if name is not None and (section := engine(name).section("buckets")) is not None:
-                return section
-    return None
 
 
 def _of_shown_kinds(cases: Cases) -> list[str]:

@@ -22,12 +22,11 @@ from pytest_npubench.engines import engine
 from pytest_npubench.engines.binary_estimate import attention_flops, estimate
 from pytest_npubench.engines.binary_facts import BinaryFacts, BinaryRequest
 from pytest_npubench.errors import CompileRefusedError, DeviceUnavailableError
-from pytest_npubench.extensions.compilers.buckets import bench as bench_module
-from pytest_npubench.extensions.compilers.buckets.kinds import kind_for
-from pytest_npubench.extensions.compilers.buckets.plan import BinaryPoint, CompiledPlan
 from pytest_npubench.extensions.compilers.compiled.runtime import CompilerRuntime
+from pytest_npubench.extensions.compilers.suites.compiled import bench as bench_module
+from pytest_npubench.extensions.compilers.suites.compiled.plan import BinaryPoint, BinaryVisit, CompiledPlan
 from pytest_npubench.processes.child import Child, hosted
-from pytest_npubench.suites import case_kind, hardware_files, suite
+from pytest_npubench.suites import hardware_files, suite
 from pytest_npubench.suites.protocol import Choice
 from pytest_npubench.verdict import VerdictKind
 
@@ -80,9 +79,7 @@ def stand_in(spec: HardwareSpec, topology: str, folder: Path, memory_bytes: int)
 def plan_of(**changes: Any) -> CompiledPlan:
     spec = replace(hardware_files.load_all(hardware_files.known_folders())["tpu-v5e"], **changes)
     (plan,) = [
-        one
-        for one in suite("buckets").plans(spec, Choice(engine="compiled"))
-        if isinstance(one, CompiledPlan) and one.batch_size == 8
+        one for one in suite("compiled").plans(spec, Choice()) if isinstance(one, CompiledPlan) and one.batch_size == 8
     ]
     return plan
 
@@ -108,7 +105,7 @@ def measure(tmp_path: Path) -> Measure:
         runtime = CompilerRuntime(object(), (device,))  # type: ignore[arg-type]  # no backend is asked
         points = plan.binaries(plan.buckets)
         with patch.object(bench_module, "compiler_process", stand_in):
-            bench = bench_module.CompilerBench(runtime, plan, tmp_path / "compiled")
+            bench = bench_module.binary_bench(runtime, plan, tmp_path / "compiled")
             failures = bench.load(points, (), lambda _: None)
         measured = Measured()
         measured.failures.update(failures)
@@ -126,9 +123,9 @@ def measure(tmp_path: Path) -> Measure:
 
 
 def case_of(plan: CompiledPlan, kind: str, **axes: Any) -> tuple[Case, Any]:
-    found = kind_for(case_kind(kind, {"buckets"}))
+    found = suite("compiled").kind(kind)
     (chosen,) = [one for one in found.axes(plan) if dict(one) == axes]
-    return plan.case("buckets", kind, chosen), found
+    return plan.case("compiled", kind, chosen), found
 
 
 def judged(plan: CompiledPlan, measured: Measured, kind: str, **axes: Any) -> Any:
@@ -142,7 +139,6 @@ def test_a_bucket_that_fits_passes_with_what_it_needs(plan: CompiledPlan, measur
     assert found.verdict.kind is VerdictKind.PASSED, found.verdict.reason
     assert found.detail.need_bytes == pytest.approx(1 * GB + 3 * 0.25 * GB + 0.2 * GB + 8 * 5e6)
     assert {metric.name: metric.value for metric in found.metrics if metric.gate == "exact"}["decode_cycles"] == 51_200
-    assert found.engine == "compiled"
     assert "compiled, not run" in found.verdict.reason
     assert found.error is None
     assert found.predicted_s is found.measured_s is None
@@ -161,8 +157,6 @@ def test_what_does_not_fit_fails_with_the_numbers(measure: Measure) -> None:
 
 def test_copies_and_buffers_that_are_not_written_in_place_fail(plan: CompiledPlan, measure: Measure) -> None:
     def bad(point: BinaryPoint) -> Any:
-        from pytest_npubench.extensions.compilers.buckets.plan import BinaryVisit
-
         if point.name != "binary/decode/256":
             return None
         own = facts(plan.request(point))
@@ -197,8 +191,6 @@ def test_a_compiler_that_dies_takes_its_binary_along_and_no_other(plan: Compiled
 
 def test_one_module_for_two_buckets_is_found(plan: CompiledPlan, measure: Measure) -> None:
     def same(point: BinaryPoint) -> Any:
-        from pytest_npubench.extensions.compilers.buckets.plan import BinaryVisit
-
         return BinaryVisit.of(replace(facts(plan.request(point)), module=1.0))
 
     workload = plan.size.workloads[0]
@@ -221,8 +213,6 @@ def test_times_are_cycles_over_the_clock_and_what_has_none(plan: CompiledPlan) -
 
 def test_a_compiler_that_tells_no_cycles_judges_bytes_and_says_so(plan: CompiledPlan, measure: Measure) -> None:
     def silent(point: BinaryPoint) -> Any:
-        from pytest_npubench.extensions.compilers.buckets.plan import BinaryVisit
-
         return BinaryVisit.of(replace(facts(plan.request(point)), cycles=None))
 
     measured = measure(plan, change=silent)
@@ -282,6 +272,6 @@ def test_a_topology_that_is_not_known_ends_the_campaign_with_those_that_are(
     runtime = CompilerRuntime(object(), (device,))  # type: ignore[arg-type]
     assert runtime.topology == "v9:2x2"
     with patch.object(bench_module, "compiler_process", lambda *_: Unknown()):
-        bench = bench_module.CompilerBench(runtime, plan, Path("never"))
+        bench = bench_module.binary_bench(runtime, plan, Path("never"))
         with pytest.raises(DeviceUnavailableError, match="v9:2x2"):
             bench.load(plan.binaries((128,)), (), lambda _: None)

@@ -20,14 +20,13 @@ from pytest_npubench.engines.binary_facts import BinaryFacts, BinaryRequest
 from pytest_npubench.engines.jax_dense.memory import cache_bytes, weight_bytes
 from pytest_npubench.engines.shapes import dense_shape
 from pytest_npubench.errors import CompileRefusedError
-from pytest_npubench.extensions.compilers.buckets import npu
-from pytest_npubench.extensions.compilers.buckets.kinds import kind_for
-from pytest_npubench.extensions.compilers.buckets.npu import NpuBench, NpuPlan
 from pytest_npubench.extensions.compilers.compiled import ENGINE
 from pytest_npubench.extensions.compilers.compiled.package_runtime import PackageRuntime
 from pytest_npubench.extensions.compilers.npu_compiler import ENVIRONMENT, NpuCompiler, npu_process
+from pytest_npubench.extensions.compilers.suites.compiled import bench as bench_module
+from pytest_npubench.extensions.compilers.suites.compiled.plan import CompiledPlan
 from pytest_npubench.processes.child import Child, hosted
-from pytest_npubench.suites import case_kind, suite
+from pytest_npubench.suites import suite
 from pytest_npubench.suites.hardware_files import load_all
 from pytest_npubench.suites.protocol import Choice
 from pytest_npubench.verdict import VerdictKind
@@ -80,11 +79,12 @@ def judged(topology: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Call
     """Each case's judgement, of two buckets compiled by the stand-in."""
     pytest.importorskip("openvino")
     spec = replace(load_all([default_directory()])["intel-core-ultra"], buckets=(128, 256))
-    (plan,) = suite("buckets").plans(spec, Choice(engine="compiled"))
-    assert isinstance(plan, NpuPlan)
-    monkeypatch.setattr(npu, "npu_process", stand_in)
+    (plan,) = suite("compiled").plans(spec, Choice())
+    assert isinstance(plan, CompiledPlan)
+    monkeypatch.setattr(bench_module, "npu_process", stand_in)
     device = Device(family="openvino", ordinal=0, name="Intel(R) AI Boost", uuid=f"compiler:{topology}:0")
-    bench = NpuBench(PackageRuntime(object(), (device,), "openvino"), plan, folder)  # type: ignore[arg-type]
+    runtime = PackageRuntime(object(), (device,), "openvino")  # type: ignore[arg-type]  # no backend is asked
+    bench = bench_module.binary_bench(runtime, plan, folder)
     measured = Measured()
     measured.failures.update(bench.load(plan.binaries(plan.buckets), (), lambda _: None))
     row: dict[str, tuple[float, ...]] = {}
@@ -95,8 +95,7 @@ def judged(topology: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Call
     measured.rounds.append(row)
 
     def judge(kind: str, **axes: Any) -> Any:
-        found = kind_for(case_kind(kind, {"buckets"}))
-        return found.judge(plan.case("buckets", kind, axes), plan, measured)
+        return suite("compiled").kind(kind).judge(plan.case("compiled", kind, tuple(axes.items())), plan, measured)
 
     return judge
 

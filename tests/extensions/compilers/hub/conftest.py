@@ -12,8 +12,7 @@ import pytest
 from pytest_npubench.core import hardware
 from pytest_npubench.core.hardware import HardwareSpec
 from pytest_npubench.extensions.compilers.hub.options import JobOptions
-from pytest_npubench.extensions.compilers.suites.graphs.phone_plan import HubPlan, hub_plan
-from pytest_npubench.suites.buckets.plan import BucketPlan
+from pytest_npubench.extensions.compilers.suites.graphs.phone_plan import PhonePlan
 from pytest_npubench.suites.hardware_files import load_hardware
 
 NOT_INSTALLED = "qai-hub is not installed: pip install pytest-npubench[qaihub]"
@@ -41,13 +40,13 @@ def spec() -> HardwareSpec:
 
 
 @pytest.fixture
-def make_plan(spec: HardwareSpec) -> Callable[..., HubPlan]:
+def make_plan(spec: HardwareSpec) -> Callable[..., PhonePlan]:
     """A plan of the hardware file with a small model and two small buckets."""
 
-    def make(**changes: Any) -> HubPlan:
+    def make(**changes: Any) -> PhonePlan:
         size = replace(spec.profile("quick"), buckets=changes.pop("buckets", BUCKETS), workloads=("lens-sharegpt",))
-        plan = BucketPlan(spec=spec, size=size, model="tiny-llama", batch_size=1, case_error=0.1, mean_error=0.05)
-        return replace(hub_plan(plan), **changes)
+        plan = PhonePlan(spec=spec, size=replace(size, min_rounds=1, max_rounds=1), model="tiny-llama", batch_size=1)
+        return replace(plan, **changes)
 
     return make
 

@@ -25,21 +25,20 @@ from pytest_npubench.errors import DeviceUnavailableError, MeasurementError
 from pytest_npubench.extensions.compilers.hub.backend import AiHubRuntime
 from pytest_npubench.extensions.compilers.hub.options import JobOptions
 from pytest_npubench.extensions.compilers.hub.profile import GraphProfile
+from pytest_npubench.extensions.compilers.suites.graphs.kinds.profile import GraphProfileDetail
 from pytest_npubench.extensions.compilers.suites.graphs.phone_bench import GraphBench, visit
-from pytest_npubench.extensions.compilers.suites.graphs.phone_kinds import NO_RUN, GraphProfileDetail, kind_for
 from pytest_npubench.extensions.compilers.suites.graphs.phone_lens import bucket_profile
-from pytest_npubench.extensions.compilers.suites.graphs.phone_plan import GraphPoint, HubPlan
-from pytest_npubench.plain_text import counted
+from pytest_npubench.extensions.compilers.suites.graphs.phone_plan import GraphPoint, PhonePlan
+from pytest_npubench.extensions.compilers.suites.graphs.report import lines, parts
 from pytest_npubench.predictors.lens import LensPredictor
 from pytest_npubench.store.fingerprint import collect_host
 from pytest_npubench.store.journal import JournalWriter, read_journal
-from pytest_npubench.suites import case_kind, suite
-from pytest_npubench.suites.buckets.report.section import lines, parts
+from pytest_npubench.suites import suite
 from pytest_npubench.verdict import VerdictKind
 from pytest_npubench.verdict.case_record import Cases
 from pytest_npubench.verdict.result import JudgedCase, Judgement
 
-MakePlan = Callable[..., HubPlan]
+MakePlan = Callable[..., PhonePlan]
 
 
 class Bed:
@@ -50,7 +49,7 @@ class Bed:
 
     def open(self) -> tuple[Device, AiHubRuntime]:
         """Without the probing process, which test_service.py has."""
-        from pytest_npubench.backends import qualcomm
+        from pytest_npubench.extensions.compilers.hub import backend as qualcomm
         from pytest_npubench.extensions.compilers.hub.service import AiHubService
 
         found = [qualcomm._device(n, item) for n, item in enumerate(qualcomm.choose(AiHubService().devices()))]
@@ -59,7 +58,7 @@ class Bed:
         assert isinstance(runtime, AiHubRuntime)
         return device, runtime
 
-    def campaign(self, plan: HubPlan, points: Sequence[Any], *, resume: bool = False, **options: Any) -> Campaign:
+    def campaign(self, plan: PhonePlan, points: Sequence[Any], *, resume: bool = False, **options: Any) -> Campaign:
         device, runtime = self.open()
         return Campaign(
             plan,
@@ -80,12 +79,12 @@ def bed(hub: Any, tmp_path: Path, spec: HardwareSpec, quick: Callable[..., JobOp
     return Bed(tmp_path, spec, quick)
 
 
-def judged(plan: HubPlan, kind: str, measured: Measured, **axes: Any) -> Judgement:
-    """The case of these axes. The bucket kinds' own points must have been measured."""
-    used = kind_for(plan, suite("buckets").kind(kind))
+def judged(plan: PhonePlan, kind: str, measured: Measured, **axes: Any) -> Judgement:
+    """The case of these axes, whose points must have been measured."""
+    used = suite("graphs").kind(kind)
     case = next(
         case
-        for case in (plan.case("buckets", kind, found) for found in used.axes(plan))
+        for case in (plan.case("graphs", kind, found) for found in used.axes(plan))
         if all(case.axis(name) == value for name, value in axes.items())
     )
     assert {point.name for point in used.points(case, plan)} <= {*measured.failures, *measured.rounds[0]}
@@ -143,13 +142,13 @@ def test_a_stand_in_is_barred_from_baselines(bed: Bed, make_plan: MakePlan) -> N
 
 def test_what_graphs_tell_is_read_back_and_shown(bed: Bed, make_plan: MakePlan) -> None:
     """Judged, written as text, read, shown: a record of graphs is of the classes that a report knows."""
-    plan = make_plan(rivals=("linear",))
+    plan = make_plan()
     measured = bed.campaign(plan, plan.graph_points(plan.buckets)).measured()
     records = []
-    for name in ("profile", "steps", "prediction", "mean_error", "canary"):
-        kind = kind_for(plan, suite("buckets").kind(name))
+    for name in plan.kinds:
+        kind = suite("graphs").kind(name)
         for axes in kind.axes(plan):
-            case = plan.case("buckets", name, axes)
+            case = plan.case("graphs", name, axes)
             judged_case = JudgedCase(
                 case=case,
                 digest="0" * 12,
@@ -164,11 +163,11 @@ def test_what_graphs_tell_is_read_back_and_shown(bed: Bed, make_plan: MakePlan) 
     profiles = cases.of("profile", GraphProfileDetail)
     assert {case.detail.bucket: case.detail.ttft_s for case in profiles} == pytest.approx({8: 82e-6, 16: 162e-6})
     assert all(case.detail.units["npu"]["decode"].layers["npu"] == 9 for case in profiles)
-    charts, tables, remarks = parts(cases, [])
+    charts, tables, remarks = parts(cases)
     assert [chart.title for chart in charts] == ["TTFT_b by bucket", "TBT_b by bucket", "Latency steps by length"]
     assert [row[:2] for row in charts[0].table.rows] == [("8", "0.082"), ("16", "0.162")]
     assert (any(tables), remarks, cases.unread) == (False, (), [])
-    assert lines(cases) == [f"linear predicted nothing in {counted(len(plan.size.workloads), 'case')}: {NO_RUN}"]
+    assert lines(cases) == []
 
 
 def test_steps(bed: Bed, make_plan: MakePlan) -> None:
@@ -198,28 +197,12 @@ def test_lens_from_graphs(bed: Bed, make_plan: MakePlan) -> None:
     assert profile.buckets[128].ttft_error_s == pytest.approx(0.1)  # s = 0.1414 of 2 samples, over the root of 2
     assert LensPredictor(profile).predict(100, 60).e2e_s == pytest.approx(1 + 28 * 0.1 + 31 * 0.4)
     found = judged(plan, "prediction", measured, workload="lens-sharegpt")
-    requests = [batch.requests[0] for batch in plan.draws("lens-sharegpt")]
+    requests = [batch.requests[0] for batch in plan.batches("lens-sharegpt")]
     want = sum(LensPredictor(profile).predict(item.input_tokens, item.output_tokens).e2e_s for item in requests)
     assert found.predicted_s == pytest.approx(want)
     assert (found.measured_s, found.error, found.metrics) == (None, None, ())
     assert found.verdict.kind is VerdictKind.INCONCLUSIVE
     assert found.verdict.reason.startswith("no end-to-end run on AI Hub")
-
-
-@pytest.mark.parametrize("kind", sorted(set(suite("buckets").kinds) - {"profile", "steps", "prediction"}))
-def test_what_cannot_be_measured_says_so(kind: str, bed: Bed, hub: Any, make_plan: MakePlan) -> None:
-    plan = make_plan()
-    used = kind_for(plan, suite("buckets").kind(kind))
-    for axes in used.axes(plan):
-        case = plan.case("buckets", kind, axes)
-        assert used.points(case, plan) == ()
-        verdict = used.judge(case, plan, Measured()).verdict
-        assert (verdict.kind, verdict.reason) == (
-            VerdictKind.INCONCLUSIVE,
-            f"no end-to-end run on AI Hub: {kind} has nothing to measure",
-        )
-    bed.campaign(plan, ()).measured()
-    assert not hub.jobs
 
 
 def test_a_failed_unit_leaves_the_npu_alone(bed: Bed, hub: Any, make_plan: MakePlan) -> None:
@@ -343,12 +326,9 @@ def test_only_what_is_known_is_journalled() -> None:
 
 
 def test_plans(make_plan: MakePlan, spec: HardwareSpec) -> None:
-    """The batch is the decode graph's alone, units are part of what is measured, other plans keep their kinds."""
+    """The batch is the decode graph's alone, and units are part of what is measured."""
     plan = make_plan(batch_size=4)
     prefill, decode = (plan.graph(GraphPoint(phase=phase, bucket=8, unit="npu")) for phase in Phase)
     assert (prefill.batch_size, decode.batch_size, decode.dtype) == (1, 4, "fp16")
     assert (plan.size.min_rounds, plan.size.max_rounds) == (1, 1)
     assert plan.settings != replace(plan, units=("npu",)).settings
-    kind = case_kind("profile")
-    other: Any = object()
-    assert kind_for(other, kind) is kind

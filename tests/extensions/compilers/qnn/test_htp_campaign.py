@@ -20,14 +20,13 @@ from pytest_npubench.core.measurement import Phase
 from pytest_npubench.engines import engine
 from pytest_npubench.errors import CompileRefusedError, ConfigError
 from pytest_npubench.extensions.compilers import compiled
-from pytest_npubench.extensions.compilers.buckets.bench import SHARE
 from pytest_npubench.extensions.compilers.compiled.package_runtime import PackageRuntime
-from pytest_npubench.extensions.compilers.htp import bench as bench_module
-from pytest_npubench.extensions.compilers.htp.kinds import htp_kind_for
-from pytest_npubench.extensions.compilers.htp.plan import HtpPlan, HtpPoint, HtpVisit
 from pytest_npubench.extensions.compilers.qnn.facts import GraphFacts, GraphRequest, Part
+from pytest_npubench.extensions.compilers.suites.compiler_bench import SHARE
+from pytest_npubench.extensions.compilers.suites.graphs import htp_bench as bench_module
+from pytest_npubench.extensions.compilers.suites.graphs.htp_plan import HtpPlan, HtpPoint, HtpVisit
 from pytest_npubench.processes.child import Child, hosted
-from pytest_npubench.suites import case_kind, hardware_files, suite
+from pytest_npubench.suites import hardware_files, suite
 from pytest_npubench.suites.protocol import Choice
 from pytest_npubench.verdict import VerdictKind
 from pytest_npubench.verdict.observations import Rule
@@ -83,7 +82,7 @@ def stand_in(topology: str, memory_bytes: int) -> Child:
 
 def plan_of(**changes: Any) -> HtpPlan:
     spec = replace(hardware_files.load_all(hardware_files.known_folders())["snapdragon-8-gen3"], **changes)
-    (plan,) = [one for one in suite("buckets").plans(spec, Choice(engine="compiled")) if isinstance(one, HtpPlan)]
+    (plan,) = [one for one in suite("graphs").plans(spec, Choice()) if isinstance(one, HtpPlan)]
     return plan
 
 
@@ -107,7 +106,7 @@ def measure(tmp_path: Path) -> Measure:
         products = (point for bucket in plan.buckets for point in plan.products(bucket))
         points = (*plan.layers(plan.buckets), plan.head, plan.whole, *answers, *chunks, *products)
         with patch.object(bench_module, "htp_process", stand_in):
-            bench = bench_module.HtpBench(runtime, plan, tmp_path / "compiled")
+            bench = bench_module.htp_bench(runtime, plan, tmp_path / "compiled")
             failures = bench.load(points, (), stage)
         measured = Measured()
         measured.failures.update(failures)
@@ -123,15 +122,15 @@ def measure(tmp_path: Path) -> Measure:
 
 
 def judged(plan: HtpPlan, measured: Measured, kind: str, **axes: Any) -> Any:
-    found = htp_kind_for(case_kind(kind, {"buckets"}))
+    found = suite("graphs").kind(kind)
     (chosen,) = [one for one in found.axes(plan) if dict(one) == axes]
-    return found.judge(plan.case("buckets", kind, chosen), plan, measured)
+    return found.judge(plan.case("graphs", kind, chosen), plan, measured)
 
 
 def test_a_bucket_passes_with_what_it_needs(plan: HtpPlan, measure: Measure) -> None:
     """16 layers of 100 MB; beside them 2 + 0.01 x bucket MB a layer and bucket; head 500 MB; table 128,256 x 2048 x 2;
     a token's keys and values 16 x 2 x 512 x 2 bytes."""
-    found = judged(plan, measure(plan), "profile", bucket=256)
+    found = judged(plan, measure(plan), "layers", bucket=256)
     assert found.verdict.kind is VerdictKind.PASSED, found.verdict.reason
     beside = 16 * (2 + 1.28 + 2 + 2.56) * MB
     assert found.detail.need_bytes == pytest.approx(
@@ -149,33 +148,33 @@ def test_more_than_the_devices_memory_fails(measure: Measure) -> None:
     assert source is not None
     small = plan_of(peak=replace(plan_of().spec.peak, memory_bytes=replace(source, value=2.75e9)))
     measured = measure(small)
-    kinds = [judged(small, measured, "profile", bucket=bucket).verdict.kind for bucket in small.buckets]
+    kinds = [judged(small, measured, "layers", bucket=bucket).verdict.kind for bucket in small.buckets]
     assert kinds == [VerdictKind.PASSED, VerdictKind.FAILED, VerdictKind.FAILED, VerdictKind.FAILED]
 
 
 def test_an_operator_that_the_npu_does_not_take_fails_its_cases_alone(plan: HtpPlan, measure: Measure) -> None:
     measured = measure(plan, "sinh")
-    assert judged(plan, measured, "profile", bucket=256).verdict.kind is VerdictKind.PASSED
-    for kind in ("profile", "steps"):
+    assert judged(plan, measured, "layers", bucket=256).verdict.kind is VerdictKind.PASSED
+    for kind in ("layers", "making"):
         found = judged(plan, measured, kind, bucket=512)
         assert found.verdict.kind is VerdictKind.FAILED
         assert "the NPU does not take Sinh (n1)" in found.verdict.reason
 
 
 def test_how_exact_answers_are_is_held_against_what_was_accepted(plan: HtpPlan, measure: Measure) -> None:
-    (error,) = (one for one in judged(plan, measure(plan), "profile", bucket=128).metrics if one.name == "answer_error")
+    (error,) = (one for one in judged(plan, measure(plan), "layers", bucket=128).metrics if one.name == "answer_error")
     assert (error.value, error.gate) == (0.003, "accuracy")
 
 
 def test_wrong_answers_fail(plan: HtpPlan, measure: Measure) -> None:
-    found = judged(plan, measure(plan, "mask"), "profile", bucket=128)
+    found = judged(plan, measure(plan, "mask"), "layers", bucket=128)
     assert found.verdict.kind is VerdictKind.FAILED
     assert "the emulated NPU's answers are off by 0.2, more than 0.0078" in found.verdict.reason
 
 
 def test_a_graph_that_is_split_fails(plan: HtpPlan, measure: Measure) -> None:
     measured = measure(plan, "split")
-    for kind, axes in (("profile", {"bucket": 128}), ("prediction", {"workload": plan.size.workloads[0]})):
+    for kind, axes in (("layers", {"bucket": 128}), ("batches", {"workload": plan.size.workloads[0]})):
         found = judged(plan, measured, kind, **axes)
         assert found.verdict.kind is VerdictKind.FAILED
         assert "layer/prefill/128 is 2 context binaries" in found.verdict.reason
@@ -185,12 +184,12 @@ def test_a_compiler_that_dies_takes_its_graph_along_and_no_other(plan: HtpPlan, 
     measured = measure(plan, "dies")
     assert sorted(measured.failures) == ["binary/layer/prefill/256", "binary/whole/decode/1024"]
     with pytest.raises(Exception, match="was lost"):  # no verdict of the compiler's: the case is invalid
-        judged(plan, measured, "profile", bucket=512)
-    assert judged(plan, measured, "profile", bucket=128).verdict.kind is VerdictKind.PASSED
+        judged(plan, measured, "layers", bucket=512)
+    assert judged(plan, measured, "layers", bucket=128).verdict.kind is VerdictKind.PASSED
 
 
 def test_a_machine_that_is_too_small_for_the_whole_says_so_and_passes(plan: HtpPlan, measure: Measure) -> None:
-    found = judged(plan, measure(plan), "profile", bucket=1024)
+    found = judged(plan, measure(plan), "layers", bucket=1024)
     assert found.verdict.kind is VerdictKind.PASSED
     assert "needs about 15 GB of this machine" in found.detail.whole
 
@@ -216,7 +215,7 @@ def test_a_product_with_outliers_is_one_bucket_s_and_fails_where_int8_or_its_sha
     plan: HtpPlan, measure: Measure, topology: str, problem: str
 ) -> None:
     measured = measure(plan, topology)
-    with_product = judged(plan, measured, "steps", bucket=256)
+    with_product = judged(plan, measured, "making", bucket=256)
     assert with_product.verdict.kind is (VerdictKind.FAILED if problem else VerdictKind.PASSED)
     assert with_product.verdict.reason.startswith(f"{problem}compiled, not run: ")
     assert with_product.verdict.reason.endswith("fp16 by 0.0004, in 50.0 MB for 100.0")
@@ -224,10 +223,10 @@ def test_a_product_with_outliers_is_one_bucket_s_and_fails_where_int8_or_its_sha
     assert metrics["int8_context_bytes"] == (50 * MB, "exact")
     assert metrics["product_max_min_error"] == (0.126, "none")
     for bucket in (one for one in plan.buckets if one != 256):
-        assert judged(plan, measured, "steps", bucket=bucket).detail.product is None
+        assert judged(plan, measured, "making", bucket=bucket).detail.product is None
 
 
-@pytest.mark.parametrize("kind", ["profile", "steps"])
+@pytest.mark.parametrize("kind", ["layers", "making"])
 def test_the_gate_takes_every_metric(plan: HtpPlan, measure: Measure, kind: str) -> None:
     """A margin that it refuses would make a case invalid only in a whole run."""
     judgement = judged(plan, measure(plan), kind, bucket=plan.buckets[0])
@@ -252,8 +251,10 @@ def test_devices_and_keys_are_the_hardware_files(plan: HtpPlan) -> None:
         assert PackageRuntime(object(), (device,), "onnxruntime-qnn").topology == topology  # type: ignore[arg-type]
     others = [one for name, one in specs.items() if not name.endswith("gen3") and one.family == "qualcomm"]
     assert not any(one.matches("Snapdragon 8 Gen 3 (SM8650)") for one in others)
-    (measured,) = suite("buckets").plans(plan.spec, Choice())
-    assert plan.key == f"{getattr(measured, 'key')}-compiled"  # noqa: B009 - a plan of another class
+    (measured,) = (one for one in suite("graphs").plans(plan.spec, Choice()) if not isinstance(one, HtpPlan))
+    assert [one.key.rpartition("-") for one in (measured, plan)] == [
+        ("snapdragon-8-gen3-llama-3.2-1b-b1", "-", engine) for engine in ("aihub", "compiled")
+    ]
     assert HtpPoint(phase=Phase.DECODE, bucket=128).name == "binary/layer/decode/128"
 
 
@@ -268,7 +269,7 @@ def test_a_prompt_in_chunks_has_its_weights_once_where_graphs_are_shared(plan: H
     """Of 1,024 tokens in four chunks, by hand: four graphs of 100 MB and 1 MB + 10 kB a token, against one of 100 MB
     and four of attention. llm.npu's closed form: C graphs; L (k - d) + C L d, two of three subgraphs shared."""
     measured = measure(plan)
-    chunks = judged(plan, measured, "steps", bucket=1024).detail.chunks
+    chunks = judged(plan, measured, "making", bucket=1024).detail.chunks
     ends = (256, 512, 768, 1024)
     beside = [1 + 0.01 * end for end in ends]
     assert chunks.num_chunks == 4
@@ -277,6 +278,6 @@ def test_a_prompt_in_chunks_has_its_weights_once_where_graphs_are_shared(plan: H
     assert (chunks.per_chunk_graphs, chunks.sharing_graphs) == (4, 16 * 2 + 4 * 16)
     assert chunks.saved_fraction == pytest.approx(1 - chunks.sharing_bytes / chunks.per_chunk_bytes)
     assert chunks.per_chunk_cpu_s == pytest.approx(0.02 * sum(ends))
-    assert judged(plan, measured, "steps", bucket=256).detail.chunks is None
-    names = {metric.name for metric in judged(plan, measured, "steps", bucket=512).metrics if metric.gate == "exact"}
+    assert judged(plan, measured, "making", bucket=256).detail.chunks is None
+    names = {metric.name for metric in judged(plan, measured, "making", bucket=512).metrics if metric.gate == "exact"}
     assert names == {"prefill_context_bytes", "per_chunk_bytes", "sharing_bytes"}

@@ -1,1 +1,64 @@
-"""The graphs of each bucket on Snapdragon devices."""
+"""The graphs of each bucket on Snapdragons: profiled on a phone by Qualcomm AI Hub, or compiled and emulated here.
+
+Each is a campaign of its own: `phone_*.py` have the phone's, `htp_*.py` the compiler's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pytest_npubench.suites.protocol import Choice, Site, Suite
+
+if TYPE_CHECKING:
+    from pytest_npubench.backends.protocol import Runtime
+    from pytest_npubench.campaign.protocol import Bench, CampaignPlan
+    from pytest_npubench.core.hardware import HardwareSpec
+    from pytest_npubench.engines.descriptor import EngineDescriptor
+    from pytest_npubench.reports.page import Parts, Rounds
+    from pytest_npubench.verdict.case_record import Cases
+
+FAMILY = "qualcomm"
+
+
+class Graphs(Suite):
+    name = "graphs"
+    about = "graphs of buckets on Snapdragons; runs only where it is asked for, as by -m graphs"
+    only_by_name = True
+
+    def plans(self, spec: HardwareSpec, choice: Choice) -> Iterable[CampaignPlan]:
+        from pytest_npubench.extensions.compilers.suites.graphs.htp_plan import HtpPlan
+        from pytest_npubench.extensions.compilers.suites.graphs.phone_plan import PhonePlan
+        from pytest_npubench.extensions.compilers.suites.programs import program_plans
+
+        if spec.family != FAMILY:
+            return ()
+        return (*program_plans(PhonePlan, spec, choice.profile), *program_plans(HtpPlan, spec, choice.profile))
+
+    def bench(self, runtime: Runtime, plan: Any, site: Site) -> Bench[Any]:
+        from pytest_npubench.extensions.compilers.compiled.runtime import CompilerRuntime
+
+        if isinstance(runtime, CompilerRuntime):
+            from pytest_npubench.extensions.compilers.suites.graphs.htp_bench import htp_bench
+
+            return htp_bench(runtime, plan, site.folder / "compiled")
+        from pytest_npubench.extensions.compilers.suites.graphs.phone_bench import GraphBench
+
+        return GraphBench(runtime, plan, site.folder / "aihub-jobs")
+
+    def engine(self, plan: Any) -> EngineDescriptor:
+        engine: EngineDescriptor = plan.runner
+        return engine
+
+    def parts(self, cases: Cases, rounds: Rounds) -> Parts:
+        from pytest_npubench.extensions.compilers.suites.graphs.report import parts
+
+        return parts(cases)
+
+    def lines(self, cases: Cases) -> Sequence[str]:
+        from pytest_npubench.extensions.compilers.suites.graphs.report import lines
+
+        return lines(cases)
+
+
+SUITE = Graphs()

@@ -22,14 +22,14 @@ from pytest_npubench.extensions.compilers.hub.jobs import GraphJobs
 from pytest_npubench.extensions.compilers.hub.ledger import JobLedger
 from pytest_npubench.extensions.compilers.hub.options import JobOptions
 from pytest_npubench.extensions.compilers.hub.profile import UNITS, GraphProfile
-from pytest_npubench.extensions.compilers.suites.graphs.phone_plan import GraphPoint, GraphVisit, HubPlan
+from pytest_npubench.extensions.compilers.suites.graphs.phone_plan import GraphPoint, GraphVisit, PhonePlan
 
 
 class GraphBench:
     """The jobs of one campaign on one phone. Raises DeviceUnavailableError on a runtime of another family, StoreError
     where the ledger cannot be read."""
 
-    def __init__(self, runtime: Runtime, plan: HubPlan, folder: Path, options: JobOptions | None = None) -> None:
+    def __init__(self, runtime: Runtime, plan: PhonePlan, folder: Path, options: JobOptions | None = None) -> None:
         if not isinstance(runtime, AiHubRuntime):
             raise DeviceUnavailableError(f"{plan.key}: graphs are profiled on Qualcomm AI Hub alone")
         self._runtime = runtime
@@ -88,15 +88,15 @@ class GraphBench:
         if point.name not in self._waiting:  # a further round wants jobs of its own
             self._jobs.submit_profile(graph, point.unit)
         try:
-            found = self._jobs.profile(graph, point.unit)
-            self._keep(point, found)
+            profile = self._jobs.profile(graph, point.unit)
+            self._keep(point, profile)
             self._done.append(self._jobs.profile_key(graph, point.unit))
         finally:
             self._waiting.discard(point.name)
             if not self._waiting:
                 self._jobs.settle(self._done)
                 self._done.clear()
-        return visit(found, stand_in=self._runtime.service.stand_in)
+        return visit(profile, stand_in=self._runtime.service.stand_in)
 
     def _graphs(self, points: Sequence[GraphPoint], failures: dict[str, str]) -> dict[GraphSpec, list[GraphPoint]]:
         graphs: dict[GraphSpec, list[GraphPoint]] = {}
@@ -119,7 +119,7 @@ class GraphBench:
                 if reason:
                     failures[point.name] = reason
 
-    def _keep(self, point: GraphPoint, found: GraphProfile) -> None:
+    def _keep(self, point: GraphPoint, profile: GraphProfile) -> None:
         """The placement of every layer, for people; the journal holds the sums."""
         entry = self._jobs.ledger.job(self._jobs.profile_key(self._plan.graph(point), point.unit))
         assert entry is not None
@@ -128,9 +128,9 @@ class GraphBench:
             "job": entry.job_id,
             "point": point.name,
             "stand_in": self._runtime.service.stand_in,
-            "tool_versions": dict(found.tool_versions),
-            "times_s": found.times_s,
-            "layers": [[layer.name, layer.kind, layer.unit, layer.time_s] for layer in found.layers],
+            "tool_versions": dict(profile.tool_versions),
+            "times_s": profile.times_s,
+            "layers": [[layer.name, layer.kind, layer.unit, layer.time_s] for layer in profile.layers],
         }
         try:
             path.parent.mkdir(parents=True, exist_ok=True)

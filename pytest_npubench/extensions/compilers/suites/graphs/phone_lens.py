@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING
 
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.measurement import Phase
-from pytest_npubench.extensions.compilers.suites.graphs.phone_plan import GraphPoint, GraphVisit, HubPlan
+from pytest_npubench.extensions.compilers.suites.graphs.phone_plan import MAIN_UNIT, GraphPoint, GraphVisit, PhonePlan
 from pytest_npubench.suites.buckets.points import BucketPoint
+from pytest_npubench.verdict.result import GateKind
 
 if TYPE_CHECKING:
     from pytest_npubench.predictors.profile import BucketProfile, BucketTiming, PointError
 
 
-def bucket_profile(plan: HubPlan, measured: Measured, buckets: Sequence[int], unit: str) -> BucketProfile:
+def bucket_profile(plan: PhonePlan, measured: Measured, buckets: Sequence[int], unit: str) -> BucketProfile:
     """The profile of one unit. Raises MeasurementError with the reason where one of its jobs failed."""
     from pytest_npubench.predictors.profile import BucketProfile
 
@@ -48,9 +49,9 @@ def _timing(measured: Measured, bucket: int, unit: str) -> BucketTiming:
     from pytest_npubench.predictors.profile import BucketTiming
 
     ttft, tbt = (graph_times(measured, phase, bucket, unit) for phase in (Phase.PREFILL, Phase.DECODE))
-    known = len(ttft) > 1 and len(tbt) > 1
+    have_spread = len(ttft) > 1 and len(tbt) > 1
     return BucketTiming(
-        ttft_s=fmean(ttft), tbt_s=fmean(tbt), errors=(_error(ttft, 1, 0), _error(tbt, 0, 1)) if known else ()
+        ttft_s=fmean(ttft), tbt_s=fmean(tbt), errors=(_error(ttft, 1, 0), _error(tbt, 0, 1)) if have_spread else ()
     )
 
 
@@ -63,3 +64,13 @@ def _error(times_s: Sequence[float], ttft_weight: float, tbt_weight: float) -> P
         ttft_weight=ttft_weight,
         tbt_weight=tbt_weight,
     )
+
+
+def latest(measured: Measured, phase: Phase, bucket: int, unit: str) -> GraphVisit:
+    """The latest visit of a graph."""
+    return measured.visits(GraphPoint(phase=phase, bucket=bucket, unit=unit).name, GraphVisit)[-1][-1]
+
+
+def gate_of(measured: Measured, bucket: int) -> GateKind:
+    """What a stand-in of the service made up is never compared."""
+    return "none" if latest(measured, Phase.PREFILL, bucket, MAIN_UNIT).stand_in else "ratio"

@@ -1,26 +1,21 @@
-"""What an AI Hub campaign measures: the prefill and the decode graph of each bucket, on each unit of one phone.
-
-HubBuckets is the bucket suite there: cases rest on graphs, and the devices are not ours."""
+"""What a campaign on Qualcomm AI Hub measures: a prefill and a decode graph of each bucket, on each unit of a phone."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from pytest_npubench.campaign.points import VisitedOnce
 from pytest_npubench.campaign.visits import Columns, Visit
 from pytest_npubench.core.measurement import Phase
 from pytest_npubench.extensions.compilers.hub.profile import UNITS
-from pytest_npubench.suites.buckets.plan import BucketPlan, BucketService
+from pytest_npubench.extensions.compilers.suites.programs import ProgramPlan
 
 if TYPE_CHECKING:
-    from pytest_npubench.backends.protocol import Runtime
-    from pytest_npubench.campaign.protocol import Bench, CaseKind
     from pytest_npubench.extensions.compilers.hub.graph import GraphSpec
 
-NUM_ROUNDS = 1  # a job is a hundred runs, and costs the user's quota
+MAIN_UNIT = "npu"
 PHASES = (Phase.PREFILL, Phase.DECODE)
 NUMBERS = ("first_load", "warm_load", "peak_bytes")
 STAND_IN, LAYERS, LAYER_S = "stand_in", "layers/", "layer_s/"  # columns
@@ -58,9 +53,9 @@ class GraphVisit(Visit):
             **{f"{LAYERS}{unit}": number for unit, number in self.layers.items()},
             **{f"{LAYER_S}{unit}": seconds for unit, seconds in self.layer_s.items()},
         }
-        known = {name: getattr(self, name) for name in NUMBERS if getattr(self, name) is not None}
-        told = {**known, **by_unit, **({STAND_IN: 1.0} if self.stand_in else {})}
-        return {"": self.times_s, **{name: (value,) for name, value in told.items()}} if self.times_s else {}
+        reported = {name: getattr(self, name) for name in NUMBERS if getattr(self, name) is not None}
+        numbers = {**reported, **by_unit, **({STAND_IN: 1.0} if self.stand_in else {})}
+        return {"": self.times_s, **{name: (value,) for name, value in numbers.items()}} if self.times_s else {}
 
     @classmethod
     def of_columns(cls, columns: Columns) -> tuple[GraphVisit, ...]:
@@ -79,9 +74,12 @@ class GraphVisit(Visit):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HubPlan(BucketPlan):
-    """A bucket plan whose cases rest on graphs. Buckets, models, dtype and limits are the hardware file's."""
+class PhonePlan(ProgramPlan):
+    """The graphs that AI Hub profiles. units: compute units of the phone, each of which runs every graph."""
 
+    suite = "graphs"
+    kinds = ("profile", "steps", "prediction")
+    engine: str = "aihub"
     units: tuple[str, ...] = UNITS
 
     @property
@@ -117,34 +115,3 @@ class HubPlan(BucketPlan):
             for phase in PHASES
             for unit in (self.units if units is None else units)
         )
-
-
-def hub_plan(plan: BucketPlan) -> HubPlan:
-    """The same plan, measured by graphs, in one round."""
-    return HubPlan(
-        spec=plan.spec,
-        size=replace(plan.size, min_rounds=NUM_ROUNDS, max_rounds=NUM_ROUNDS),
-        model=plan.model,
-        batch_size=plan.batch_size,
-        case_error=plan.case_error,
-        mean_error=plan.mean_error,
-        rivals=plan.rivals,
-    )
-
-
-class HubBuckets(BucketService):
-    fills_memory = False
-
-    def plan(self, plan: BucketPlan) -> BucketPlan:
-        return hub_plan(plan)
-
-    def kind_for(self, plan: BucketPlan, kind: CaseKind[Any]) -> CaseKind[Any]:
-        from pytest_npubench.extensions.compilers.suites.graphs.phone_kinds import kind_for
-
-        return kind_for(plan, kind)
-
-    def bench(self, runtime: Runtime, plan: BucketPlan, folder: Path) -> Bench[Any]:
-        from pytest_npubench.extensions.compilers.suites.graphs.phone_bench import GraphBench
-
-        assert isinstance(plan, HubPlan)  # plan() made it
-        return GraphBench(runtime, plan, folder / "aihub-jobs")

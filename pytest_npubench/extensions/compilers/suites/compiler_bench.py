@@ -12,26 +12,42 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from pytest_npubench.campaign.rounds import failure_reason
 from pytest_npubench.campaign.visits import Round, Visit
 from pytest_npubench.core.measurement import CacheState, CompileRecord
 from pytest_npubench.errors import CompileRefusedError, ConfigError, DeviceUnavailableError
-from pytest_npubench.extensions.compilers.buckets.plan import BinaryPoint, BinaryVisit, CompiledPlan
-from pytest_npubench.extensions.compilers.compiled.compiler import compiler_process, forget
+from pytest_npubench.extensions.compilers.compiled.compiler import forget
 from pytest_npubench.extensions.compilers.compiled.runtime import CompilerRuntime
+from pytest_npubench.extensions.compilers.suites.programs import ProgramPoint
 from pytest_npubench.processes.child import Child
 from pytest_npubench.suites.buckets.bench import is_out_of_memory
 
 PROCESS_BYTES = 4 * 2**30
 """What a compiler's process takes of a large model: 1.7 to 2.6 GB were seen."""
 SHARE = 0.8  # of the machine's memory, for all processes together
+PointT = TypeVar("PointT", bound=ProgramPoint)
 
 
-class CompilerBench:
-    def __init__(self, runtime: CompilerRuntime, plan: CompiledPlan, folder: Path) -> None:
-        self._runtime, self._plan, self._folder = runtime, plan, folder
+class CompilerBench(Generic[PointT]):
+    """start(memory_bytes): a compiler's process, which may take so much of this machine; raises OSError.
+    request(point): what the compiler is asked. visit(facts): what a round keeps of its answer.
+    alone: points whose compiler wants the memory of all, so that each is compiled by itself, after the others."""
+
+    def __init__(
+        self,
+        runtime: CompilerRuntime,
+        folder: Path,
+        *,
+        num_devices: int,
+        start: Callable[[int], Child],
+        request: Callable[[PointT], object],
+        visit: Callable[[Any], Visit],
+        alone: Sequence[PointT] = (),
+    ) -> None:
+        self._runtime, self._folder, self._num_devices = runtime, folder, num_devices
+        self._start, self._request, self._visit, self._alone = start, request, visit, alone
         self._facts: dict[str, tuple[str, Any]] = {}  # what the compiler says of a binary, and what it is kept by
         memory_bytes = SHARE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -43,14 +59,14 @@ class CompilerBench:
         self._is_closed = False
 
     def load(
-        self, points: Sequence[BinaryPoint], earlier: Sequence[Round], stage: Callable[[str], None]
+        self, points: Sequence[PointT], earlier: Sequence[Round], stage: Callable[[str], None]
     ) -> Mapping[str, str]:
         """Compile every binary, small buckets first. Raises DeviceUnavailableError where the compiler does not start,
         as with a topology that it does not know."""
-        ordered = sorted(points, key=lambda point: (point.larger or point.bucket, point.name))
+        ordered = sorted(points, key=lambda point: (point.length, point.name))
         stage(f"compiling {len(ordered)} binaries")
-        alone = [point for point in ordered if self.is_alone(point)]
-        together = [point for point in ordered if point not in alone]
+        alone = [point for point in ordered if point in self._alone]
+        together = [point for point in ordered if point not in self._alone]
         failures, done = self._compile_all(together, self._num_processes, stage, f"of {len(ordered)}"), len(together)
         if alone:
             self._end()
@@ -58,12 +74,8 @@ class CompilerBench:
         self.close()
         return failures
 
-    def is_alone(self, point: BinaryPoint) -> bool:
-        """Whether its compiler wants the memory of all, so runs by itself, after the others."""
-        return False
-
     def _compile_all(
-        self, points: Sequence[BinaryPoint], num_processes: int, stage: Callable[[str], None], of: str, done: int = 0
+        self, points: Sequence[PointT], num_processes: int, stage: Callable[[str], None], of: str, done: int = 0
     ) -> dict[str, str]:
         """The reason of each that failed. done: points before these."""
         self._memory_bytes, self._free = self._all_memory_bytes // num_processes, SimpleQueue()
@@ -88,13 +100,13 @@ class CompilerBench:
                 raise
         return failures
 
-    def warm_up(self, point: BinaryPoint) -> tuple[float, bool]:
+    def warm_up(self, point: PointT) -> tuple[float, bool]:
         return 0.0, True
 
-    def sample(self, point: BinaryPoint, round_index: int) -> Visit:
+    def sample(self, point: PointT, round_index: int) -> Visit:
         key, facts = self._facts[point.name]
         forget(self._folder, key)  # the round that it goes into is about to be written
-        return BinaryVisit.of(facts)
+        return self._visit(facts)
 
     def close(self) -> None:
         """End the compilers."""
@@ -106,18 +118,17 @@ class CompilerBench:
             child.close()
         self._children.clear()
 
-    def _compile(self, point: BinaryPoint) -> None:
+    def _compile(self, point: PointT) -> None:
         """Raises MeasurementError with the compiler's reason, UnitLostError where it was lost."""
-        step = (point.phase, point.larger is None)
-        if step in self._too_large and self._too_large[step][0] < (point.larger or point.bucket):
-            raise CompileRefusedError(f"not tried: {self._too_large[step][1]}")
+        if point.step in self._too_large and self._too_large[point.step][0] < point.length:
+            raise CompileRefusedError(f"not tried: {self._too_large[point.step][1]}")
         child = self._free.get()
         try:
             child = self._started() if child is None else child
-            key, facts = child.call("facts", self._request(point), self._plan.spec.tensor_parallel)
+            key, facts = child.call("facts", self._request(point), self._num_devices)
         except Exception as error:
             if is_out_of_memory(error):
-                self._too_large.setdefault(step, (point.larger or point.bucket, str(error)))
+                self._too_large.setdefault(point.step, (point.length, str(error)))
             raise
         finally:
             self._free.put(child if child is not None and child.is_open else None)
@@ -129,18 +140,10 @@ class CompilerBench:
     def _started(self) -> Child:
         if self._is_closed:
             raise DeviceUnavailableError("the campaign has ended")
-        child = self._process()
+        child = self._start(self._memory_bytes)
         self._children.add(child)
         try:
             child.started()
         except ConfigError as error:
             raise DeviceUnavailableError(str(error)) from None
         return child
-
-    def _request(self, point: BinaryPoint) -> object:
-        """What the compiler is asked."""
-        return self._plan.request(point)
-
-    def _process(self) -> Child:
-        """A compiler. Raises OSError."""
-        return compiler_process(self._plan.spec, self._runtime.topology, self._folder, self._memory_bytes)

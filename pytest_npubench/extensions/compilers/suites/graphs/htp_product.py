@@ -1,11 +1,11 @@
-"""What a case says of a product in INT8 with outliers on the emulated NPU (extensions/compilers/qnn/product.py)."""
+"""What a case says of a product in INT8 with outliers on the emulated NPU (compilers/qnn/product.py)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pytest_npubench.extensions.compilers.htp.plan import HtpVisit
+from pytest_npubench.extensions.compilers.suites.graphs.htp_plan import HtpVisit
 from pytest_npubench.verdict.result import Metric
 
 BYTES_MARGIN = 0.001  # a page more or less, 0.01 %, was seen in one compile of many: it places on several threads
@@ -43,18 +43,23 @@ class ProductDetail:
         )
 
 
-def product_of(found: Sequence[HtpVisit]) -> ProductDetail | None:
+def product_of(visits: Sequence[HtpVisit]) -> ProductDetail | None:
     """None where no product was asked for."""
-    if not found:
+    if not visits:
         return None
-    (facts,) = found
-    told = {name: getattr(facts, name) for name in (*ERRORS, "levels_off")}
+    (facts,) = visits
+    figures = {name: getattr(facts, name) for name in (*ERRORS, "levels_off")}
     assert facts.fp16_context_bytes is not None  # the point is one of a product
-    return ProductDetail(fp16_bytes=facts.fp16_context_bytes, int8_bytes=facts.context_bytes, **told)
+    return ProductDetail(fp16_bytes=facts.fp16_context_bytes, int8_bytes=facts.context_bytes, **figures)
 
 
 def product_metrics(product: ProductDetail) -> tuple[Metric, ...]:
     return (
-        Metric(name="int8_context_bytes", unit="B", value=product.int8_bytes, gate="exact", margin=BYTES_MARGIN),
+        bytes_metric("int8_context_bytes", product.int8_bytes),
         *(Metric(name=f"product_{name}", unit="", value=getattr(product, name), gate="none") for name in ERRORS),
     )
+
+
+def bytes_metric(name: str, num_bytes: float) -> Metric:
+    """Bytes repeat to a page, so any change beyond BYTES_MARGIN is one."""
+    return Metric(name=name, unit="B", value=num_bytes, gate="exact", margin=BYTES_MARGIN)

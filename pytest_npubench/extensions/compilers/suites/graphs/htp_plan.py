@@ -10,12 +10,12 @@ from dataclasses import dataclass, fields
 
 from pytest_npubench.campaign.visits import Visit
 from pytest_npubench.core.measurement import Phase
-from pytest_npubench.extensions.compilers.buckets.plan import BinaryPoint, CompiledPlan
 from pytest_npubench.extensions.compilers.qnn.facts import GraphFacts, GraphRequest, Part
+from pytest_npubench.extensions.compilers.suites.programs import ProgramPlan, ProgramPoint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HtpPoint(BinaryPoint):
+class HtpPoint(ProgramPoint):
     """One graph. A head has the smallest bucket's name, and is equal in all."""
 
     part: Part = Part.LAYER
@@ -31,12 +31,16 @@ class HtpVisit(GraphFacts, Visit):
 
     @classmethod
     def of(cls, facts: GraphFacts) -> HtpVisit:
-        return cls(**{one.name: getattr(facts, one.name) for one in fields(facts)})
+        return cls(**{field.name: getattr(facts, field.name) for field in fields(facts)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HtpPlan(CompiledPlan):
-    """A bucket plan whose cases rest on graphs. Buckets, models, dtype and limits are the hardware file's."""
+class HtpPlan(ProgramPlan):
+    """The graphs that Qualcomm's compiler makes for its NPU (HTP), of which this machine emulates some."""
+
+    suite = "graphs"
+    kinds = ("layers", "making", "batches")
+    engine: str = "compiled"
 
     def graph(self, point: HtpPoint) -> GraphRequest:
         """Raises RegistryError on an unknown model."""
@@ -63,15 +67,19 @@ class HtpPlan(CompiledPlan):
         if bucket <= CHUNK_TOKENS or bucket % CHUNK_TOKENS:
             return ()
         parts = (Part.CHUNK, Part.ATTENTION)
-        own = (HtpPoint(phase=Phase.PREFILL, bucket=end, part=part) for part in parts for end in chunk_ends(bucket))
-        return (HtpPoint(phase=Phase.PREFILL, bucket=CHUNK_TOKENS, part=Part.SHARED), *own)
+        of_chunks = (
+            HtpPoint(phase=Phase.PREFILL, bucket=end, part=part) for part in parts for end in chunk_ends(bucket)
+        )
+        return (HtpPoint(phase=Phase.PREFILL, bucket=CHUNK_TOKENS, part=Part.SHARED), *of_chunks)
 
     def products(self, bucket: int) -> tuple[HtpPoint, ...]:
         """A product in INT8 with outliers, of a chunk's tokens: with one bucket alone."""
         from pytest_npubench.extensions.compilers.qnn.chunks import CHUNK_TOKENS
 
-        at = next((one for one in self.buckets if one >= CHUNK_TOKENS), self.buckets[-1])
-        return (HtpPoint(phase=Phase.PREFILL, bucket=CHUNK_TOKENS, part=Part.PRODUCT),) if bucket == at else ()
+        with_product = next((larger for larger in self.buckets if larger >= CHUNK_TOKENS), self.buckets[-1])
+        if bucket != with_product:
+            return ()
+        return (HtpPoint(phase=Phase.PREFILL, bucket=CHUNK_TOKENS, part=Part.PRODUCT),)
 
     @property
     def head(self) -> HtpPoint:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pytest_npubench.core.measurement import Phase
 from pytest_npubench.extensions.compilers.compiled.runtime import TITLE
-from pytest_npubench.extensions.compilers.htp.kinds import GraphDetail, HtpDetail
+from pytest_npubench.extensions.compilers.suites.graphs.htp_graphs import HtpDetail, LayerDetail
 from pytest_npubench.reports import build, number_text
 from pytest_npubench.reports.page import Chart, Table
 from pytest_npubench.reports.plot_parts import axis, log_axis
@@ -28,30 +28,30 @@ COST = "CPU seconds of Qualcomm's compiler on this machine for one layer's graph
 
 def htp_profiles(cases: Cases) -> Profiles:
     """Of buckets whose graphs were had, the smallest first."""
-    found = [one for one in cases.of("profile", HtpDetail) if one.detail.graphs and one.detail.bucket is not None]
-    return sorted(found, key=lambda one: one.detail.bucket or 0)
+    profiles = (record for record in cases.of("layers", HtpDetail) if record.detail.graphs)
+    return sorted(profiles, key=lambda record: record.detail.bucket or 0)
 
 
-def htp_lines(campaign: str | None, found: Profiles) -> list[str]:
+def htp_lines(campaign: str | None, profiles: Profiles) -> list[str]:
     """A line for the campaign, then one for each bucket."""
-    compile_s = sum(graph.compile_cpu_s for one in found for graph in _graphs(one).values())
-    passing = [one.detail.bucket for one in found if not one.judgement.verdict.failing]
+    compile_s = sum(graph.compile_cpu_s for record in profiles for graph in _graphs(record).values())
+    passing = [record.detail.bucket for record in profiles if not record.judgement.verdict.failing]
     largest = f"buckets up to {passing[-1]} pass" if passing else "no bucket passes"
     lines = [f"{campaign}, {TITLE}: {largest}; compiling a layer in each took {compile_s:.0f} s of a core"]
-    for one in found:
+    for record in profiles:
         parts = [
             f"{phase.value} {graph.context_bytes / 1e6:.1f} MB a layer in {graph.compile_cpu_s:.1f} s"
-            for phase, graph in _graphs(one).items()
+            for phase, graph in _graphs(record).items()
         ]
-        answers = f"answers off by {_answers(one.detail)}"
-        lines.append(f"  bucket {one.detail.bucket}: {_memory(one.detail)}; {', '.join(parts)}; {answers}")
+        answers = f"answers off by {_answers(record.detail)}"
+        lines.append(f"  bucket {record.detail.bucket}: {_memory(record.detail)}; {', '.join(parts)}; {answers}")
     return lines
 
 
-def htp_table(found: Profiles) -> Table | None:
-    if not found:
+def htp_table(profiles: Profiles) -> Table | None:
+    if not profiles:
         return None
-    rows = [(one.detail, phase, graph) for one in found for phase, graph in _graphs(one).items()]
+    rows = [(record.detail, phase, graph) for record in profiles for phase, graph in _graphs(record).items()]
     return build.table(
         f"Graphs of one layer, {TITLE}",
         (
@@ -74,8 +74,8 @@ def htp_table(found: Profiles) -> Table | None:
 
 def chunk_table(cases: Cases) -> Table | None:
     """Prompts in chunks, where any case has them."""
-    found = [one.detail for one in cases.of("steps", HtpDetail) if one.detail.chunks is not None]
-    rows = [(one.bucket, one.chunks) for one in sorted(found, key=lambda one: one.bucket or 0) if one.chunks]
+    details = sorted((record.detail for record in cases.of("making", HtpDetail)), key=lambda detail: detail.bucket or 0)
+    rows = [(detail.bucket, detail.chunks) for detail in details if detail.chunks is not None]
     if not rows:
         return None
     return build.table(
@@ -96,7 +96,7 @@ def chunk_table(cases: Cases) -> Table | None:
 
 def product_table(cases: Cases) -> Table | None:
     """A product in INT8 with outliers, where any case has it."""
-    rows = [one.detail.product for one in cases.of("steps", HtpDetail) if one.detail.product is not None]
+    rows = [record.detail.product for record in cases.of("making", HtpDetail) if record.detail.product is not None]
     if not rows:
         return None
     arms = (
@@ -117,10 +117,10 @@ def product_table(cases: Cases) -> Table | None:
     )
 
 
-def htp_chart(found: Profiles) -> Chart:
+def htp_chart(profiles: Profiles) -> Chart:
     """What making a graph costs by its length (HeteroInfer, Fig. 8)."""
-    buckets = [one.detail.bucket or 0 for one in found]
-    seconds = {phase: [_graphs(one)[phase].compile_cpu_s for one in found] for phase in Phase}
+    buckets = [record.detail.bucket or 0 for record in profiles]
+    seconds = {phase: [_graphs(record)[phase].compile_cpu_s for record in profiles] for phase in Phase}
     prefill = seconds[Phase.PREFILL]
     title = f"Making a layer's graph by bucket, {TITLE}"
     return build.chart(
@@ -143,8 +143,8 @@ def htp_chart(found: Profiles) -> Chart:
     )
 
 
-def _graphs(one: CaseRecord[HtpDetail]) -> dict[Phase, GraphDetail]:
-    graphs = one.detail.graphs or {}
+def _graphs(record: CaseRecord[HtpDetail]) -> dict[Phase, LayerDetail]:
+    graphs = record.detail.graphs or {}
     return {phase: graphs[phase.value] for phase in Phase if phase.value in graphs}
 
 

@@ -6,18 +6,10 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from pytest_npubench.core.measurement import Phase
-from pytest_npubench.extensions.compilers.buckets.kinds import CompiledDetail, StepDetail
 from pytest_npubench.extensions.compilers.compiled.runtime import TITLE
-from pytest_npubench.extensions.compilers.report.htp import (
-    chunk_table,
-    htp_chart,
-    htp_lines,
-    htp_profiles,
-    htp_table,
-    product_table,
-)
+from pytest_npubench.extensions.compilers.suites.compiled.binaries import CompiledDetail, StepDetail
 from pytest_npubench.reports import build, number_text
-from pytest_npubench.reports.page import Chart, Parts, Rounds, Table
+from pytest_npubench.reports.page import Chart, Parts, Table
 from pytest_npubench.reports.plot_parts import axis, log_axis, milliseconds
 from pytest_npubench.verdict.case_record import CaseRecord, Cases
 
@@ -32,39 +24,27 @@ NEED = (
 NAMES = {Phase.PREFILL: "TTFT_b", Phase.DECODE: "TBT_b"}
 
 
-def parts(cases: Cases, rounds: Rounds) -> Parts:
-    cases = _compiled(cases)
-    if htp := htp_profiles(cases):
-        return (
-            tuple(build.of_kind("profile", [htp_chart(htp)])),
-            (htp_table(htp), chunk_table(cases), product_table(cases)),
-            (),
-        )
-    found = _profiles(cases)
-    charts = [_chart(phase, found) for phase in Phase] if _has_times(found) else []
-    return tuple(build.of_kind("profile", charts)), (_table(found),), ()
+def parts(cases: Cases) -> Parts:
+    profiles = _profiles(cases)
+    charts = [_chart(phase, profiles) for phase in Phase] if _has_times(profiles) else []
+    return tuple(build.of_kind("profile", charts)), (_table(profiles),), ()
 
 
 def lines(cases: Cases) -> list[str]:
     """Of each campaign: the largest bucket that fits and how long compiling took, then a line for each bucket."""
     lines = []
-    for campaign, own in _compiled(cases).by(lambda record: record.campaign).items():
-        if htp := htp_profiles(own):
-            lines += htp_lines(campaign, htp)
-        found = _profiles(own)
-        if not found:
+    for campaign, members in cases.by(lambda record: record.campaign).items():
+        profiles = _profiles(members)
+        if not profiles:
             continue
-        fitting = [one.detail for one in found if not one.judgement.verdict.failing]
-        compile_s = sum(step.compile_cpu_s for one in found for step in _steps(one.detail).values())
+        fitting = [record.detail for record in profiles if not record.judgement.verdict.failing]
+        compile_s = sum(step.compile_cpu_s for record in profiles for step in _steps(record.detail).values())
         largest = f"buckets up to {fitting[-1].bucket} fit" if fitting else "no bucket fits"
         lines.append(f"{campaign}, {TITLE}: {largest}; compiling took {compile_s:.0f} s of a core")
-        lines += [f"  {_bucket_line(one.detail, small.detail)}" for small, one in pairwise((found[0], *found))]
+        lines += [
+            f"  {_bucket_line(record.detail, smaller.detail)}" for smaller, record in pairwise((profiles[0], *profiles))
+        ]
     return lines
-
-
-def _compiled(cases: Cases) -> Cases:
-    """Those that a compiler answered for."""
-    return Cases(tuple(record for record in cases.records if record.judgement.engine == "compiled"))
 
 
 def _bucket_line(detail: CompiledDetail, smaller: CompiledDetail) -> str:
@@ -83,16 +63,16 @@ def _bucket_line(detail: CompiledDetail, smaller: CompiledDetail) -> str:
 
 def _profiles(cases: Cases) -> list[CaseRecord[CompiledDetail]]:
     """Of buckets whose binaries were had, the smallest first."""
-    found = [one for one in cases.of("profile", CompiledDetail) if one.detail.steps and one.detail.bucket is not None]
-    return sorted(found, key=lambda one: one.detail.bucket or 0)
+    profiles = (record for record in cases.of("profile", CompiledDetail) if record.detail.steps)
+    return sorted(profiles, key=lambda record: record.detail.bucket or 0)
 
 
 def _steps(detail: CompiledDetail) -> dict[Phase, StepDetail]:
     return {phase: detail.steps[phase.value] for phase in Phase if detail.steps and phase.value in detail.steps}
 
 
-def _has_times(found: Sequence[CaseRecord[CompiledDetail]]) -> bool:
-    steps = [step for one in found for step in _steps(one.detail).values()]
+def _has_times(profiles: Sequence[CaseRecord[CompiledDetail]]) -> bool:
+    steps = [step for record in profiles for step in _steps(record.detail).values()]
     return bool(steps) and all(step.estimated_s is not None for step in steps)
 
 
@@ -105,10 +85,10 @@ def _megabytes(number: float | None) -> str:
     return number_text.UNKNOWN if number is None else f"{number / 1e6:.1f}"
 
 
-def _table(found: Sequence[CaseRecord[CompiledDetail]]) -> Table | None:
-    if not found:
+def _table(profiles: Sequence[CaseRecord[CompiledDetail]]) -> Table | None:
+    if not profiles:
         return None
-    rows = [(one.detail, phase, step) for one in found for phase, step in _steps(one.detail).items()]
+    rows = [(record.detail, phase, step) for record in profiles for phase, step in _steps(record.detail).items()]
     return build.table(
         f"Binaries, {TITLE}",
         (
@@ -131,8 +111,10 @@ def _table(found: Sequence[CaseRecord[CompiledDetail]]) -> Table | None:
     )
 
 
-def _chart(phase: Phase, found: Sequence[CaseRecord[CompiledDetail]]) -> Chart:
-    steps = {one.detail.bucket or 0: _steps(one.detail)[phase] for one in found if phase in _steps(one.detail)}
+def _chart(phase: Phase, profiles: Sequence[CaseRecord[CompiledDetail]]) -> Chart:
+    steps = {
+        record.detail.bucket or 0: _steps(record.detail)[phase] for record in profiles if phase in _steps(record.detail)
+    }
     buckets, name = list(steps), NAMES[phase]
     estimated = milliseconds([step.estimated_s for step in steps.values()])
     bounds = milliseconds([step.bound_s for step in steps.values()])

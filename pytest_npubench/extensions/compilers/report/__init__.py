@@ -1,1 +1,0 @@
-"""What compiled cases show in a bucket campaign's place."""

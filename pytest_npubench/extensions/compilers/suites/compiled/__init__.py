@@ -1,0 +1,54 @@
+"""The binaries of each bucket, made by the vendor's own compiler for a device that is not here: nothing runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pytest_npubench.suites.protocol import Choice, Site, Suite
+
+if TYPE_CHECKING:
+    from pytest_npubench.backends.protocol import Runtime
+    from pytest_npubench.campaign.protocol import Bench, CampaignPlan
+    from pytest_npubench.core.hardware import HardwareSpec
+    from pytest_npubench.engines.descriptor import EngineDescriptor
+    from pytest_npubench.reports.page import Parts, Rounds
+    from pytest_npubench.verdict.case_record import Cases
+
+FAMILIES = ("tpu", "cuda", "openvino")
+
+
+class Compiled(Suite):
+    name = "compiled"
+    about = "buckets compiled for devices that are not here; runs only where it is asked for, as by -m compiled"
+    only_by_name = True
+
+    def plans(self, spec: HardwareSpec, choice: Choice) -> Iterable[CampaignPlan]:
+        from pytest_npubench.extensions.compilers.suites.compiled.plan import CompiledPlan
+        from pytest_npubench.extensions.compilers.suites.programs import program_plans
+
+        return program_plans(CompiledPlan, spec, choice.profile) if spec.family in FAMILIES else ()
+
+    def bench(self, runtime: Runtime, plan: Any, site: Site) -> Bench[Any]:
+        from pytest_npubench.extensions.compilers.compiled.runtime import CompilerRuntime
+        from pytest_npubench.extensions.compilers.suites.compiled.bench import binary_bench
+
+        assert isinstance(runtime, CompilerRuntime)  # the engine's open() made it
+        return binary_bench(runtime, plan, site.folder / "compiled")
+
+    def engine(self, plan: Any) -> EngineDescriptor:
+        engine: EngineDescriptor = plan.runner
+        return engine
+
+    def parts(self, cases: Cases, rounds: Rounds) -> Parts:
+        from pytest_npubench.extensions.compilers.suites.compiled.report import parts
+
+        return parts(cases)
+
+    def lines(self, cases: Cases) -> Sequence[str]:
+        from pytest_npubench.extensions.compilers.suites.compiled.report import lines
+
+        return lines(cases)
+
+
+SUITE = Compiled()
