@@ -8,9 +8,9 @@ import pytest
 
 from pytest_npubench.core.hardware import Figure
 from pytest_npubench.errors import HardwareFileError
-from pytest_npubench.suites.buckets.kinds.profile import KIND, PriceDetail
+from pytest_npubench.suites.buckets.kinds.profile import KIND
 from pytest_npubench.suites.buckets.plan import BucketPlan
-from pytest_npubench.suites.buckets.price import price_metrics, token_prices
+from pytest_npubench.suites.buckets.price import PriceDetail, price_metrics, token_prices
 from pytest_npubench.suites.hardware_files import load_hardware
 from pytest_npubench.verdict.result import Metric
 

@@ -12,7 +12,7 @@ from pytest_npubench.core.measurement import Phase
 from pytest_npubench.core.parts import OPERATORS
 from pytest_npubench.engines.shapes import dense_shape
 from pytest_npubench.suites.buckets.kinds.prediction import KIND
-from pytest_npubench.suites.buckets.plan import BucketService
+from pytest_npubench.suites.buckets.service import BucketService
 
 from .conftest import TBT_S, TTFT_S, cases, measured, seconds
 

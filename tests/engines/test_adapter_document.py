@@ -49,7 +49,7 @@ def test_the_descriptor_says_why_it_does_not_serve():
 
 
 def test_the_table_of_a_service_names_what_it_has():
-    from pytest_npubench.suites.buckets.plan import BucketService
+    from pytest_npubench.suites.buckets.service import BucketService
 
     table = TEXT[TEXT.index("## Registering") : TEXT.index("## Engines, and where each has run")]
     rows = re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)

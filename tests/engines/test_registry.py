@@ -13,7 +13,7 @@ from pytest_npubench.core import entry_points
 from pytest_npubench.core.hardware import FAMILIES
 from pytest_npubench.engines.descriptor import EngineDescriptor
 from pytest_npubench.errors import RegistryError
-from pytest_npubench.suites.buckets.plan import BucketService
+from pytest_npubench.suites.buckets.service import BucketService
 from pytest_npubench.suites.protocol import Suite
 from pytest_npubench.suites.scheduling.service import ServingService
 

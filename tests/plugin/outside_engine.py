@@ -8,7 +8,7 @@ from fake_device import DECODE_S_PER_TOKEN, PREFILL_S_PER_TOKEN, FakeEngine
 from pytest_npubench.core.buckets import bucket_of
 from pytest_npubench.core.measurement import Phase, Run, Segment
 from pytest_npubench.engines.descriptor import EngineDescriptor
-from pytest_npubench.suites.buckets.plan import BucketService
+from pytest_npubench.suites.buckets.service import BucketService
 
 
 class Outside(EngineDescriptor):

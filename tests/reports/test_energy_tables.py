@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from pytest_npubench.suites.buckets.kinds.profile import Binding, EnergyDetail, PriceDetail, ProfileDetail
+from pytest_npubench.suites.buckets.profile_detail import Binding, EnergyDetail, PriceDetail, ProfileDetail
 from pytest_npubench.suites.buckets.report.profile import binding_table, energy_table, price_table
 from pytest_npubench.suites.buckets.report.section import parts
 from pytest_npubench.verdict.case_record import Cases

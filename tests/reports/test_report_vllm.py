@@ -14,8 +14,8 @@ from pytest_npubench.reports import html
 from pytest_npubench.reports.plot_parts import Shape
 from pytest_npubench.store.journal import Journal, read_journal
 from pytest_npubench.suites import shown
-from pytest_npubench.suites.buckets.kinds.profile import ProfileDetail
 from pytest_npubench.suites.buckets.kinds.steps import StepsDetail
+from pytest_npubench.suites.buckets.profile_detail import ProfileDetail
 from pytest_npubench.suites.buckets.report.continuous_lines import continuous_lines
 from pytest_npubench.verdict import Verdict, VerdictKind
 from pytest_npubench.verdict.case_record import Cases

@@ -25,7 +25,8 @@ from pytest_npubench.extensions.vllm.process import VllmProcess, VllmProcesses
 from pytest_npubench.extensions.vllm.runtime import VllmRuntime
 from pytest_npubench.extensions.vllm.settings import EngineSettings
 from pytest_npubench.extensions.vllm.written_weights import WrittenWeights
-from pytest_npubench.suites.buckets.plan import BucketPlan, BucketService
+from pytest_npubench.suites.buckets.plan import BucketPlan
+from pytest_npubench.suites.buckets.service import BucketService
 
 BLOCK_TOKENS = 32
 

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.measurement import Phase
-from pytest_npubench.suites.buckets.kinds.profile import Binding
 from pytest_npubench.suites.buckets.plan import BucketPlan
+from pytest_npubench.suites.buckets.profile_detail import Binding
 
 if TYPE_CHECKING:
     from pytest_npubench.engines.shapes import DecoderShape

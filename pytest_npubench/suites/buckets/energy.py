@@ -20,8 +20,8 @@ from statistics import fmean
 
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.errors import MeasurementError
-from pytest_npubench.suites.buckets.kinds.profile import EnergyDetail
 from pytest_npubench.suites.buckets.points import BucketPoint, BucketVisit
+from pytest_npubench.suites.buckets.profile_detail import EnergyDetail
 from pytest_npubench.verdict.result import Metric
 
 MARGIN = 0.05  # of a figure that a session has once, out of two means

@@ -1,21 +1,14 @@
-"""What a campaign is about, and the points that its cases ask for. Equal on every machine, so a digest tells it.
-
-BucketService is how an engine runs the bucket suite: what a plan must know of it before anything runs, and the engine
-itself. The defaults are those of an engine that is compiled for the plan's buckets, as the reference decoder is. An
-engine that does something else derives from this class and says so; its descriptor (engines/descriptor.py) names it.
-"""
+"""What a campaign is about, and the points that its cases ask for. Equal on every machine, so a digest tells it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING
 
 from pytest_npubench.campaign.plan import EnginePlan
 from pytest_npubench.core import families
-from pytest_npubench.core.measurement import Phase, Request
+from pytest_npubench.core.measurement import Request
 from pytest_npubench.errors import ConfigError
 from pytest_npubench.suites.buckets.points import (
     ANSWERS,
@@ -28,73 +21,15 @@ from pytest_npubench.suites.buckets.points import (
     profile_name,
 )
 from pytest_npubench.suites.buckets.sampling import drawn_batches, sample, touched_buckets
+from pytest_npubench.suites.buckets.traits import BucketTraits
 
 if TYPE_CHECKING:
-    from pytest_npubench.backends.protocol import Runtime
     from pytest_npubench.campaign.points import Measured
-    from pytest_npubench.campaign.protocol import Bench
     from pytest_npubench.core.buckets import BucketKeys
     from pytest_npubench.core.hardware import HardwareSpec, RunSize
-    from pytest_npubench.engines.protocol import Engine, Finished
     from pytest_npubench.predictors.two_point import ProfilePoint
     from pytest_npubench.suites.protocol import Choice
     from pytest_npubench.workloads import LengthSample
-
-
-class BucketService:
-    """See the module."""
-
-    finished: ClassVar[Finished] = "freeze"
-    """What rows of a batch that ended early do (LENS, Eq. 9)."""
-    prefill_shared: ClassVar[bool] = False
-    """Whether a batch has one prefill, not one a prompt (LENS, Eq. 7)."""
-    pads_as_it_will: ClassVar[bool] = False
-    """Whether its buckets are those that it declares while it runs, if any; the plan's are then nominal."""
-    compiles_buckets: ClassVar[bool] = True
-    """Whether each bucket has binaries of its own, whose compile time is on record."""
-    moves_cache: ClassVar[bool] = True
-    """Whether the KV cache is copied when a batch outgrows its bucket."""
-    fills_memory: ClassVar[bool] = True
-    """Whether weights and caches of all buckets lie on our device at once, as suites.buckets.memory counts them."""
-    pads_decode: ClassVar[bool] = True
-    """Whether a decode step runs at the length of a bucket of the plan."""
-    tells_answers: ClassVar[bool] = False
-    """Whether the engine answers probe prompts (engines.protocol.Engine.answers)."""
-    has_slots: ClassVar[bool] = False
-    """Whether it can serve requests as they arrive (StaticBuckets.load_slots)."""
-    compares_engines: ClassVar[bool] = False
-    """Whether engines of several batch sizes, bucket sets and numbers of layers can stand beside each other in one
-    process."""
-    pure_phases: ClassVar[Sequence[Phase]] = tuple(Phase)
-    """The phases of which a profile point must stay in its bucket."""
-
-    def buckets(self, family: str, buckets: tuple[int, ...]) -> tuple[int, ...]:
-        """The buckets of a plan, ascending, from those of the hardware file."""
-        return buckets
-
-    def keys(self, buckets: tuple[int, ...]) -> BucketKeys:
-        """Which of these buckets a length runs in."""
-        from pytest_npubench.core.buckets import SmallestBucket
-
-        return SmallestBucket(prefill_buckets=buckets, decode_buckets=buckets)
-
-    def has_canaries(self, family: str) -> bool:
-        """Whether canary kernels run where it does."""
-        return True
-
-    def has_fusions(self, family: str) -> bool:
-        """Whether its canaries run the kernels of engines.fusion_kernels as well."""
-        return False
-
-    def engine(self, runtime: Runtime, plan: BucketPlan, folder: Path) -> Engine:
-        """The engine of a plan, with what it keeps below `folder`. Raises what making it raises."""
-        raise NotImplementedError
-
-    def bench(self, runtime: Runtime, plan: BucketPlan, folder: Path) -> Bench[Any]:
-        """What measures a plan's points."""
-        from pytest_npubench.suites.buckets.bench import BucketBench
-
-        return BucketBench(runtime, plan, partial(self.engine, folder=folder))
 
 
 ONLINE = "online"
@@ -132,9 +67,9 @@ class BucketPlan(EnginePlan):
     active_band: float | None = None
 
     @property
-    def service(self) -> BucketService:
+    def service(self) -> BucketTraits:
         """How the engine runs the suite."""
-        return self.part(BucketService)
+        return self.part(BucketTraits)
 
     @property
     def key(self) -> str:
@@ -292,14 +227,6 @@ class BucketPlan(EnginePlan):
         return tuple(
             BucketPoint(name=move_name(small, large), move=(small, large)) for small, large in pairs if large in buckets
         )
-
-    def beside(self, buckets: Sequence[int]) -> tuple[BucketPoint, ...]:
-        """What the rivals of a run measure beside LENS's points of these buckets."""
-        if not self.rivals:
-            return ()
-        from pytest_npubench.suites.buckets.rival_points import rival_points
-
-        return rival_points(self, buckets)
 
     def draws(self, name: str) -> tuple[BucketPoint, ...]:
         """The batches drawn from a workload: each a point, the lengths of one seeded sample."""

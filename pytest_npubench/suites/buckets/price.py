@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pytest_npubench.suites.buckets.kinds.profile import PriceDetail
 from pytest_npubench.suites.buckets.plan import BucketPlan
+from pytest_npubench.suites.buckets.profile_detail import PriceDetail
 from pytest_npubench.verdict.result import Metric
 
 MILLION = 1_000_000

@@ -10,7 +10,8 @@ from pytest_npubench.backends.protocol import Runtime
 from pytest_npubench.campaign.protocol import Bench
 from pytest_npubench.engines import shapes
 from pytest_npubench.engines.protocol import Engine
-from pytest_npubench.suites.buckets.plan import ONLINE, BucketPlan, BucketService
+from pytest_npubench.suites.buckets.plan import ONLINE, BucketPlan
+from pytest_npubench.suites.buckets.service import BucketService
 
 if TYPE_CHECKING:
     from pytest_npubench.engines.static_buckets import StaticBuckets

@@ -20,7 +20,8 @@ from pytest_npubench.engines.canary_kernels import CanaryKernels
 from pytest_npubench.engines.protocol import Engine
 from pytest_npubench.extensions.adapters.maxtext.engine import MaxTextEngine
 from pytest_npubench.extensions.adapters.maxtext.opening import model_arguments, open_maxengine
-from pytest_npubench.suites.buckets.plan import BucketPlan, BucketService
+from pytest_npubench.suites.buckets.plan import BucketPlan
+from pytest_npubench.suites.buckets.service import BucketService
 
 
 class MaxTextBuckets(BucketService):

@@ -19,7 +19,8 @@ from pytest_npubench.engines.protocol import Engine
 from pytest_npubench.extensions.adapters.nxd.buckets import FirstFit
 from pytest_npubench.extensions.adapters.nxd.engine import NxdEngine
 from pytest_npubench.extensions.adapters.nxd.opening import class_path, open_model
-from pytest_npubench.suites.buckets.plan import BucketPlan, BucketService
+from pytest_npubench.suites.buckets.plan import BucketPlan
+from pytest_npubench.suites.buckets.service import BucketService
 
 
 class NxdBuckets(BucketService):

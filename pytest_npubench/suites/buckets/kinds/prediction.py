@@ -116,6 +116,15 @@ class PredictionDetail:
     predictors: Mapping[str, RivalDetail] = field(default_factory=dict)
 
 
+def _beside(plan: BucketPlan, buckets: Sequence[int]) -> tuple[BucketPoint, ...]:
+    """What the rivals of a run measure beside LENS's points of these buckets."""
+    if not plan.rivals:
+        return ()
+    from pytest_npubench.suites.buckets.rival_points import rival_points
+
+    return rival_points(plan, buckets)
+
+
 class PredictionKind:
     name = "prediction"
     suite = "buckets"
@@ -127,7 +136,7 @@ class PredictionKind:
         batches = plan.draws(str(case.axis("workload")))
         buckets = plan.profiled(batches)
         profiled = tuple(plan.profile_point(point) for point in plan.profile_points(buckets))
-        return (*profiled, *plan.moves(buckets[1:]), *batches, *plan.beside(buckets))
+        return (*profiled, *plan.moves(buckets[1:]), *batches, *_beside(plan, buckets))
 
     def judge(self, case: Case, plan: BucketPlan, measured: Measured) -> Judgement:
         from pytest_npubench.predictors.lens import PREDICTOR as LENS

@@ -13,7 +13,7 @@ from pytest_npubench.reports import build, number_text
 from pytest_npubench.reports.page import Chart
 from pytest_npubench.reports.plot_parts import COLORS, ORANGE, axis, log_axis, milliseconds
 from pytest_npubench.suites.buckets.kinds.prediction import PredictionDetail
-from pytest_npubench.suites.buckets.kinds.profile import ProfileDetail
+from pytest_npubench.suites.buckets.profile_detail import ProfileDetail
 from pytest_npubench.suites.buckets.report.profile import TBT, TTFT
 from pytest_npubench.verdict.case_record import CaseRecord, Cases
 

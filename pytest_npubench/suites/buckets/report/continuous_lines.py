@@ -13,8 +13,8 @@ from typing import Protocol, TypeVar
 from pytest_npubench.engines import title_of
 from pytest_npubench.suites.buckets.kinds.mean_error import MeanErrorDetail
 from pytest_npubench.suites.buckets.kinds.prediction import PredictionDetail
-from pytest_npubench.suites.buckets.kinds.profile import ProfileDetail
 from pytest_npubench.suites.buckets.kinds.steps import StepsDetail
+from pytest_npubench.suites.buckets.profile_detail import ProfileDetail
 from pytest_npubench.suites.buckets.report.prediction import Predictions, judged
 from pytest_npubench.verdict.case_record import CaseRecord, Cases
 

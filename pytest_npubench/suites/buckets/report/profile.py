@@ -11,7 +11,7 @@ from pytest_npubench.plain_text import counted
 from pytest_npubench.reports import build, definitions, number_text
 from pytest_npubench.reports.page import Chart, Table
 from pytest_npubench.reports.plot_parts import BLUE, ORANGE, axis, log_axis, milliseconds
-from pytest_npubench.suites.buckets.kinds.profile import ProfileDetail
+from pytest_npubench.suites.buckets.profile_detail import ProfileDetail
 from pytest_npubench.verdict.case_record import CaseRecord
 
 TTFT = (

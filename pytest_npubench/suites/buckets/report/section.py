@@ -16,9 +16,9 @@ from pytest_npubench.suites.buckets.kinds.band_coverage import CoverageDetail
 from pytest_npubench.suites.buckets.kinds.fusion import FusionDetail
 from pytest_npubench.suites.buckets.kinds.mean_error import MeanErrorDetail
 from pytest_npubench.suites.buckets.kinds.prediction import PredictionDetail
-from pytest_npubench.suites.buckets.kinds.profile import ProfileDetail
 from pytest_npubench.suites.buckets.kinds.steps import StepsDetail
 from pytest_npubench.suites.buckets.points import seconds_in
+from pytest_npubench.suites.buckets.profile_detail import ProfileDetail
 from pytest_npubench.suites.buckets.report.continuous_lines import continuous_lines
 from pytest_npubench.suites.buckets.report.fusion import fusion_table
 from pytest_npubench.suites.buckets.report.prediction import (

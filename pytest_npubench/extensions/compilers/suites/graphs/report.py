@@ -12,8 +12,8 @@ from pytest_npubench.extensions.compilers.suites.graphs.htp_report import (
 )
 from pytest_npubench.reports.build import of_kind
 from pytest_npubench.reports.page import Parts
-from pytest_npubench.suites.buckets.kinds.profile import ProfileDetail
 from pytest_npubench.suites.buckets.kinds.steps import StepsDetail
+from pytest_npubench.suites.buckets.profile_detail import ProfileDetail
 from pytest_npubench.suites.buckets.report.profile import bucket_charts
 from pytest_npubench.suites.buckets.report.steps import steps_chart
 from pytest_npubench.verdict.case_record import Cases

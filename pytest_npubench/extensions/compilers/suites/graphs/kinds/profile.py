@@ -16,7 +16,7 @@ from pytest_npubench.errors import MeasurementError
 from pytest_npubench.extensions.compilers.suites.graphs.phone_lens import gate_of, graph_times, latest
 from pytest_npubench.extensions.compilers.suites.graphs.phone_plan import MAIN_UNIT, PHASES, GraphPoint, PhonePlan
 from pytest_npubench.extensions.compilers.suites.programs import BucketCases
-from pytest_npubench.suites.buckets.kinds.profile import ProfileDetail
+from pytest_npubench.suites.buckets.profile_detail import ProfileDetail
 from pytest_npubench.verdict import Verdict, VerdictKind
 from pytest_npubench.verdict.result import Judgement, Metric
 
