@@ -16,7 +16,7 @@ from pytest_npubench.engines import fusion_kernels
 from pytest_npubench.engines.canary_kernels import CanaryKernels
 from pytest_npubench.engines.fusion_kernels import OPERATORS, FusionSizes, kernels_of, traffic_share
 from pytest_npubench.suites import case_kind
-from pytest_npubench.suites.buckets.kinds.fusion import interval_of, told
+from pytest_npubench.suites.buckets.kinds.fusion import bound_words, interval_of
 from pytest_npubench.verdict import VerdictKind
 
 from .conftest import cases, with_size
@@ -54,12 +54,12 @@ def test_a_round_that_was_slow_counts_by_its_median(plan):
 
 
 def test_what_is_told_follows_the_interval():
-    assert told(None, 0.5) == "undecided"
-    assert told((-0.5, 0.9), 0.67) == "undecided"
-    assert told((0.5, 0.95), 0.67) == "undecided"
-    assert told((0.2, 0.85), 0.67) == "undecided"  # more than traffic explains is not out of the question
-    assert told((0.7, 0.95), 0.67) == "hidden"
-    assert told((0.7, 0.85), 1.0) == "partly"  # of silu kept traffic explains all
+    assert bound_words(None, 0.5) == "undecided"
+    assert bound_words((-0.5, 0.9), 0.67) == "undecided"
+    assert bound_words((0.5, 0.95), 0.67) == "undecided"
+    assert bound_words((0.2, 0.85), 0.67) == "undecided"  # more than traffic explains is not out of the question
+    assert bound_words((0.7, 0.95), 0.67) == "hidden"
+    assert bound_words((0.7, 0.85), 1.0) == "partly"  # of silu kept traffic explains all
     assert interval_of([0.5]) is None
 
 

@@ -103,22 +103,22 @@ def active_visits(
 ) -> dict[str, int]:
     """How often the next round visits each profile point; empty where repeats are fixed or nothing is known to choose
     by."""
-    own = [point for point in points if point.pure_bucket is not None and point.variant is None]
-    if plan.active_band is None or not own:
+    profiled = [point for point in points if point.pure_bucket is not None and point.variant is None]
+    if plan.active_band is None or not profiled:
         return {}
     from pytest_npubench.stats.allocation import MIN_REPEATS
 
     samples, early = profile_samples_s(plan, measured), len(measured.rounds) < plan.size.min_rounds
-    fixed = {point.name: point.visits(durations_s[point.name]) for point in own}
+    fixed = {point.name: point.visits(durations_s[point.name]) for point in profiled}
     lacking = {name for name in fixed if len(samples.get(name, ())) < MIN_REPEATS}
     if early or lacking:
         each = ceil(MIN_REPEATS / plan.size.min_rounds)
         return {name: min(often, each) if early or name in lacking else 0 for name, often in fixed.items()}
-    found = active_bands(plan, samples)
-    if found is None:
+    bands = active_bands(plan, samples)
+    if bands is None:
         return {}
     batch_s = sum(often * sum(samples[name]) / len(samples[name]) for name, often in fixed.items())
-    chosen = found.next_repeats(plan.active_band, batch_s)
+    chosen = bands.next_repeats(plan.active_band, batch_s)
     return {name: chosen.get(name, 0) for name in fixed}
 
 
@@ -129,10 +129,10 @@ def is_settled(plan: BucketPlan, measured: Measured) -> bool:
     from pytest_npubench.stats.allocation import MIN_REPEATS
 
     samples = profile_samples_s(plan, measured)
-    found = active_bands(plan, samples)
-    if found is None:
+    bands = active_bands(plan, samples)
+    if bands is None:
         return all(len(values) >= MIN_REPEATS for values in samples.values())
-    return found.half_width <= plan.active_band
+    return bands.half_width <= plan.active_band
 
 
 def active_detail(plan: BucketPlan, measured: Measured, names: Sequence[str]) -> ActiveDetail | None:
@@ -140,10 +140,10 @@ def active_detail(plan: BucketPlan, measured: Measured, names: Sequence[str]) ->
     if plan.active_band is None:
         return None
     samples = profile_samples_s(plan, measured)
-    found = active_bands(plan, samples)
+    bands = active_bands(plan, samples)
     return ActiveDetail(
         limit=plan.active_band,
-        half_width=None if found is None else found.half_width,
+        half_width=None if bands is None else bands.half_width,
         repeats={name: len(samples[name]) for name in names},
         measured_s=sum(sum(values) for values in samples.values()),
     )
@@ -171,11 +171,11 @@ def prediction_weights(
     for batch in batches:
         lengths = [(item.input_tokens, item.output_tokens) for item in batch.requests]
         total_s += lens.predict_batch(lengths, finished=plan.service.finished).e2e_s
-        for place, share in lens.error_shares(lengths, finished=plan.service.finished).items():
-            weights[place] += share.weight
+        for timing, share in lens.error_shares(lengths, finished=plan.service.finished).items():
+            weights[timing] += share.weight
     first = {point.bucket: point for point in reversed(planned)}  # of its bucket, in the plan as in the fit
-    places = {name: (point.bucket, int(point != first[point.bucket])) for point, name in planned.items()}
-    return total_s, {name: weights[place] for name, place in places.items()}
+    timings = {name: (point.bucket, int(point != first[point.bucket])) for point, name in planned.items()}
+    return total_s, {name: weights[timing] for name, timing in timings.items()}
 
 
 def _gradient(plan: BucketPlan, samples: Samples, workload: str) -> dict[str, float]:

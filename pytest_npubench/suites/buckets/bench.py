@@ -90,14 +90,14 @@ class BucketBench:
         return lost
 
     def _load_moves(self, points: Sequence[BucketPoint], failures: Mapping[str, str]) -> dict[str, str]:
-        found: dict[str, str] = {}
+        failed: dict[str, str] = {}
         for point in points:
             try:
                 if point.move and point.name not in failures:
                     self._engine.load(point.move)
             except Exception as error:  # noqa: BLE001 - as for a bucket
-                found[point.name] = failure_reason(point.name, error)
-        return found
+                failed[point.name] = failure_reason(point.name, error)
+        return failed
 
     def _check_answers(
         self,
@@ -107,15 +107,15 @@ class BucketBench:
         stage: Callable[[str], None],
     ) -> dict[str, str]:
         """Before anything is timed, and not again where an earlier round has them. Nothing of it is timed."""
-        found: dict[str, str] = {}
+        failed: dict[str, str] = {}
         for point in points:
             if point.answers and point.name not in failures and not _is_in(earlier, point):
                 stage("checking answers")
                 try:
                     self._answers = self._checked_answers()
                 except Exception as error:  # noqa: BLE001 - as for a bucket
-                    found[point.name] = failure_reason(point.name, error)
-        return found
+                    failed[point.name] = failure_reason(point.name, error)
+        return failed
 
     def _checked_answers(self) -> AnswerVisit:
         """Raises MeasurementError where the engine has none."""
@@ -246,8 +246,8 @@ def planned_visits(
     plan: BucketPlan, points: Sequence[BucketPoint], measured: Measured, durations_s: Mapping[str, float]
 ) -> dict[str, int]:
     """How often the next round visits what predictions rest on, and answers, which one round tells."""
-    told = {point.name: 0 for point in points if point.answers and _is_in(measured.rounds, point)}
-    return {**round_visits(plan, points, measured, durations_s), **told}
+    answered = {point.name: 0 for point in points if point.answers and _is_in(measured.rounds, point)}
+    return {**round_visits(plan, points, measured, durations_s), **answered}
 
 
 def _is_in(rounds: Iterable[Round], point: BucketPoint) -> bool:

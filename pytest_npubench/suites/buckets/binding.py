@@ -42,18 +42,18 @@ def bindings(
         return None
     num_chips = plan.spec.tensor_parallel / plan.spec.devices_per_chip
     is_capped = capped_fraction(measured) > CAPPED
-    found = {}
+    by_phase = {}
     for phase, seconds in times_s.items():
         work, read = step_work(plan, phase, bucket)
         compute_s, memory_s = work / (flops.value * num_chips), read / (bandwidth.value * num_chips)
         bound = "compute" if compute_s > memory_s else "memory"
         constraint = "launch" if seconds > LAUNCH * max(compute_s, memory_s) else bound
-        found[phase.value] = Binding(
+        by_phase[phase.value] = Binding(
             constraint="power cap" if is_capped and constraint != "launch" else constraint,
             of_compute=seconds / compute_s,
             of_memory=seconds / memory_s,
         )
-    return found
+    return by_phase
 
 
 def step_work(plan: BucketPlan, phase: Phase, bucket: int) -> tuple[float, float]:

@@ -33,10 +33,10 @@ def bucket_energy(measured: Measured, shorter: BucketPoint, longer: BucketPoint)
     seconds, joules = {}, {}
     for point in (shorter, longer):
         visits = [visit for row in measured.visits(point.name, BucketVisit) for visit in row]
-        told = [(visit.seconds, visit.energy_j) for visit in visits if visit.energy_j is not None]
-        if len(told) < len(visits):
+        metered = [(visit.seconds, visit.energy_j) for visit in visits if visit.energy_j is not None]
+        if len(metered) < len(visits):
             return EnergyDetail(why_not=_untold(measured))
-        seconds[point.name], joules[point.name] = ([one[place] for one in told] for place in (0, 1))
+        seconds[point.name], joules[point.name] = ([one[place] for one in metered] for place in (0, 1))
     return _of_points(shorter, longer, seconds, joules)
 
 
@@ -73,9 +73,9 @@ def _untold(measured: Measured) -> str:
     return next(filter(None, whys), "unavailable: no energy counter was read around the visits")
 
 
-def energy_metrics(found: EnergyDetail) -> tuple[Metric, ...]:
+def energy_metrics(detail: EnergyDetail) -> tuple[Metric, ...]:
     return tuple(
         Metric(name=name, unit="J", value=value, margin=MARGIN)
         for name in ("prompt_token_j", "output_token_j")
-        if (value := getattr(found, name)) is not None
+        if (value := getattr(detail, name)) is not None
     )

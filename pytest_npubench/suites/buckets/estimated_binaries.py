@@ -76,8 +76,8 @@ def _estimated_s(name: str, engine: Engine, plan: BucketPlan) -> float | None:
     except (NpubenchError, ValueError):  # it concerns a rival alone, which then says that there is none
         return None
     phase = Phase.PREFILL if match[1] == Phase.PREFILL.value else Phase.DECODE
-    found = estimate(total, plan.spec, dense_shape(plan.model), phase, int(match[2]))
-    return found.total_s if total.cycles else None
+    estimated_binary = estimate(total, plan.spec, dense_shape(plan.model), phase, int(match[2]))
+    return estimated_binary.total_s if total.cycles else None
 
 
 def _told_nowhere(plan: BucketPlan) -> bool:

@@ -66,26 +66,26 @@ Profiled: TypeAlias = "tuple[PairVisit, BucketTiming]"
 def waking_s(pairs: Iterable[Profiled]) -> tuple[float, ...]:
     """Seconds that the steps of those who found nobody there took above the profile's, until the second came; the first
     from arrival on. Means over the pairs. Raises MeasurementError where none had a token by then."""
-    found = []
+    above_s = []
     for pair, timing in pairs:
         ttft_s, tbt_s = _times_s(timing)
         until_s = [time_s for time_s in pair.first_s[: NUM_PAIR_STEPS + 1] if time_s <= pair.second_s[0]]
-        found.append(_above(until_s, ttft_s, tbt_s))
-    if not any(found):
+        above_s.append(_above(until_s, ttft_s, tbt_s))
+    if not any(above_s):
         raise MeasurementError("no pair in which the first request had a token before the second came")
-    return _means(found)
+    return _means(above_s)
 
 
 def joining_s(pairs: Iterable[Profiled]) -> tuple[float, ...]:
     """Seconds that steps of both took above the profile's, from the one that prefills the second request on. Means over
     the pairs in which it joined before the first had ended; none where it never did, as of a batch size of 1."""
-    found = []
+    above_s = []
     for pair, timing in pairs:
         if pair.second_s[1] in pair.first_s:
             ttft_s, tbt_s = _times_s(timing)
             before = pair.first_s.index(pair.second_s[1]) - 1
-            found.append(_above((pair.first_s[before], *pair.second_s[1:]), ttft_s + tbt_s, tbt_s))
-    return _means(found)
+            above_s.append(_above((pair.first_s[before], *pair.second_s[1:]), ttft_s + tbt_s, tbt_s))
+    return _means(above_s)
 
 
 def _above(times_s: Sequence[float], first_s: float, others_s: float) -> list[float]:
@@ -94,9 +94,9 @@ def _above(times_s: Sequence[float], first_s: float, others_s: float) -> list[fl
     return [step_s - (others_s if place else first_s) for place, step_s in enumerate(steps_s)]
 
 
-def _means(found: Iterable[Sequence[float]]) -> tuple[float, ...]:
+def _means(rows: Iterable[Sequence[float]]) -> tuple[float, ...]:
     """By place, over those that have it."""
-    return tuple(fmean(value for value in place if value is not None) for place in zip_longest(*found))
+    return tuple(fmean(value for value in place if value is not None) for place in zip_longest(*rows))
 
 
 def _times_s(timing: BucketTiming) -> tuple[float, float]:

@@ -73,8 +73,8 @@ class BucketPlan(EnginePlan):
 
     @property
     def key(self) -> str:
-        own = "-online" if self.is_online else "-search" if self.is_search else ""
-        return f"{self.spec.name}-{self.model}-b{self.batch_size}{own}{self.engine_suffix}"
+        purpose = "-online" if self.is_online else "-search" if self.is_search else ""
+        return f"{self.spec.name}-{self.model}-b{self.batch_size}{purpose}{self.engine_suffix}"
 
     @property
     def limits(self) -> dict[str, float]:
@@ -358,12 +358,12 @@ def boundaries(plan: BucketPlan, measured: Measured) -> tuple[int, ...]:
     return Spans.of(plan.keys.prefill_key, plan.keys.max_input_tokens).edges
 
 
-def mismatch(plan: BucketPlan, found: Sequence[int]) -> str | None:
+def mismatch(plan: BucketPlan, declared: Sequence[int]) -> str | None:
     """Why LENS cannot be profiled: the engine declares another set than the plan has. None where it can."""
-    if not found or tuple(found) == plan.buckets:
+    if not declared or tuple(declared) == plan.buckets:
         return None
     return (
-        f"{plan.runner.title} declares the buckets {_listed(found)}, the plan has {_listed(plan.buckets)}; want one "
+        f"{plan.runner.title} declares the buckets {_listed(declared)}, the plan has {_listed(plan.buckets)}; want one "
         f"set: name {plan.runner.title}'s in [buckets] of a hardware file (--npubench-hardware)"
     )
 

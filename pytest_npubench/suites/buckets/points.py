@@ -163,13 +163,13 @@ def declared_in(rounds: Iterable[Mapping[str, Sequence[float]]]) -> tuple[int, .
 def ran_in(rounds: Iterable[Round], name: str) -> dict[str, int]:
     """How often each binary ran in one visit of the point of that name, and its tokens; of visits that differ the
     fewest, so that work left out in some of them is seen. Empty where nothing was counted."""
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for row in rounds:
         for column, values in columns_of(row, name).items():
             if column.startswith(RAN):
                 what, fewest = column.removeprefix(RAN), int(min(values))
-                found[what] = min(found.get(what, fewest), fewest)
-    return found
+                counts[what] = min(counts.get(what, fewest), fewest)
+    return counts
 
 
 def seconds_in(row: Round) -> dict[str, tuple[float, ...]]:

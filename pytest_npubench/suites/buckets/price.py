@@ -36,11 +36,11 @@ def token_prices(plan: BucketPlan, input_tokens: int, *, ttft_s: float, tbt_s: f
     )
 
 
-def price_metrics(found: PriceDetail | None, ttft: Metric, tbt: Metric) -> tuple[Metric, ...]:
-    if found is None:
+def price_metrics(detail: PriceDetail | None, ttft: Metric, tbt: Metric) -> tuple[Metric, ...]:
+    if detail is None:
         return ()
-    prices = (("prompt", found.prompt, ttft), ("output", found.output, tbt))
-    return tuple(_priced(time, f"{name}_tokens_price", f"{found.currency}/1M", price) for name, price, time in prices)
+    prices = (("prompt", detail.prompt, ttft), ("output", detail.output, tbt))
+    return tuple(_priced(time, f"{name}_tokens_price", f"{detail.currency}/1M", price) for name, price, time in prices)
 
 
 def _priced(time: Metric, name: str, unit: str, price: float) -> Metric:

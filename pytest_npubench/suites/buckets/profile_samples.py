@@ -71,10 +71,10 @@ def lens_profile(plan: BucketPlan, measured: Measured, buckets: Sequence[int]) -
 
     The mean, because an E2E is a sum of steps and the mean of a sum is the sum of the means; the median is not.
     """
-    found = profile_samples(plan, measured, buckets)
+    samples = profile_samples(plan, measured, buckets)
     return fit(
-        found.samples_s,
-        batch_size=found.batch_size,
-        prefill_shared=found.prefill_shared,
-        transitions_s=found.transitions_s,
+        samples.samples_s,
+        batch_size=samples.batch_size,
+        prefill_shared=samples.prefill_shared,
+        transitions_s=samples.transitions_s,
     )

@@ -87,8 +87,10 @@ def samples_of_parts(
 
 def _samples(measured: Measured, names: Mapping[KeyT, str]) -> dict[KeyT, Sequence[float]]:
     """Of those points that have any."""
-    found = {key: tuple(value for row in measured.rounds for value in row.get(name, ())) for key, name in names.items()}
-    return {key: values for key, values in found.items() if values and names[key] not in measured.failures}
+    samples_s = {
+        key: tuple(value for row in measured.rounds for value in row.get(name, ())) for key, name in names.items()
+    }
+    return {key: values for key, values in samples_s.items() if values and names[key] not in measured.failures}
 
 
 def shallow(plan: BucketPlan, depth: int) -> Variant:
@@ -101,10 +103,10 @@ def _point(part: Part, visit_s: float) -> BucketPoint:
 
 
 def _needs(rivals: Sequence[str]) -> set[Needs]:
-    found: set[Needs] = set()
+    needs: set[Needs] = set()
     for name in rivals:
         try:
-            found |= predictor(name).needs
+            needs |= predictor(name).needs
         except NpubenchError:  # its cases say why
             continue
-    return found
+    return needs

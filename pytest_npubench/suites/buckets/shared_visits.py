@@ -49,20 +49,20 @@ def round_visits(
     if not drawn or plan.is_online or plan.is_search or plan.service.pads_as_it_will:
         return {}
     profiled = [point for point in points if point.pure_bucket is not None and point.variant is None]
-    own = {point.name: point for point in (*profiled, *drawn)}
-    seen_s = {name: _seen(measured, name) or (durations_s[name],) for name in own}
+    chosen = {point.name: point for point in (*profiled, *drawn)}
+    seen_s = {name: _seen(measured, name) or (durations_s[name],) for name in chosen}
     means_s = {name: max(fmean(values), LEAST_S) for name, values in seen_s.items()}
     squares = _squared_shares(plan, drawn, means_s)
     if not squares:
         return {}
-    costs_s = np.array([means_s[name] for name in own])
-    weights = np.array([squares[name] ** 0.5 for name in own]) * _scatter(tuple(seen_s.values()))
-    alike_s = _alike_s(own.values(), durations_s)
-    others_s = _alike_s((point for point in points if point.name not in own), durations_s)
+    costs_s = np.array([means_s[name] for name in chosen])
+    weights = np.array([squares[name] ** 0.5 for name in chosen]) * _scatter(tuple(seen_s.values()))
+    alike_s = _alike_s(chosen.values(), durations_s)
+    others_s = _alike_s((point for point in points if point.name not in chosen), durations_s)
     shared = shared_visits(weights, costs_s, min(alike_s, plan.size.budget_s / NUM_ROUNDS - others_s))
     visits = np.minimum(shared, MOST_VISITS)
     index = len(measured.rounds)
-    return {name: floor(num * (index + 1)) - floor(num * index) for name, num in zip(own, visits, strict=True)}
+    return {name: floor(num * (index + 1)) - floor(num * index) for name, num in zip(chosen, visits, strict=True)}
 
 
 def _alike_s(points: Iterable[BucketPoint], durations_s: Mapping[str, float]) -> float:
@@ -92,8 +92,8 @@ def _squared_shares(plan: BucketPlan, drawn: Sequence[BucketPoint], means_s: Map
 def _scatter(seen_s: Sequence[Sequence[float]]) -> FloatArray:
     """The coefficient of variation of a visit of each point: what its own visits say and what those of all say in the
     middle, which counts like PRIOR_VISITS of its own."""
-    own = [(stdev(values) / fmean(values)) ** 2 for values in seen_s if len(values) >= PRIOR_VISITS]
-    middle = median(own) if own else 1.0
+    enough = [(stdev(values) / fmean(values)) ** 2 for values in seen_s if len(values) >= PRIOR_VISITS]
+    middle = median(enough) if enough else 1.0
     if not middle:
         return np.ones(len(seen_s))
     squares = [

@@ -16,15 +16,15 @@ ValueT = TypeVar("ValueT")
 def on(measured: Measured, variant: Variant) -> Measured:
     """What was measured on one engine, under the names that it has where there is no other."""
 
-    def own(named: Mapping[str, ValueT]) -> dict[str, ValueT]:
+    def without_prefix(named: Mapping[str, ValueT]) -> dict[str, ValueT]:
         prefix = variant.prefix
         return {name.removeprefix(prefix): value for name, value in named.items() if name.startswith(prefix)}
 
-    compiles = own({record.name: record for record in measured.compiles})
+    compiles = without_prefix({record.name: record for record in measured.compiles})
     return replace(
         measured,
-        rounds=[own(row) for row in measured.rounds],
-        failures=own(measured.failures),
+        rounds=[without_prefix(row) for row in measured.rounds],
+        failures=without_prefix(measured.failures),
         compiles=tuple(replace(record, name=name) for name, record in compiles.items()),
     )
 

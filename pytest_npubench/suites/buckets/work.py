@@ -43,9 +43,9 @@ def work_of(points: Sequence[object], measured: Measured) -> dict[str, float]:
                 for what, field in COSTS.items():
                     each = None if record is None else getattr(record, field)
                     costs[what] += math.nan if each is None else number * each
-    known = {what: cost for what, cost in costs.items() if cost > 0}  # where one is not told, the sum is none
+    told_costs = {what: cost for what, cost in costs.items() if cost > 0}  # where one is not told, the sum is none
     in_order = {name: float(totals[name]) for name in TOTALS.values() if totals[name]}
-    return {**in_order, **dict(sorted(binaries.items())), **known}
+    return {**in_order, **dict(sorted(binaries.items())), **told_costs}
 
 
 def impossible(plan: BucketPlan, points: Sequence[object], measured: Measured) -> str:
@@ -107,8 +107,8 @@ def _ran(point: BucketPoint, measured: Measured) -> Mapping[str, int]:
 def _binary(compiles: Iterable[CompileRecord], prefix: str, name: str) -> CompileRecord | None:
     """That of "decode-128" is called "decode-MODEL-b2-128"."""
     kind, _, buckets = name.partition("-")
-    own = (record for record in compiles if record.name.startswith(f"{prefix}{kind}-"))
-    return next((record for record in own if record.name.endswith(f"-{buckets}")), None)
+    of_kind = (record for record in compiles if record.name.startswith(f"{prefix}{kind}-"))
+    return next((record for record in of_kind if record.name.endswith(f"-{buckets}")), None)
 
 
 def _peaks(plan: BucketPlan) -> Peaks | None:

@@ -109,8 +109,8 @@ def _why_not_intel() -> str:
     folders = [Path(one) / "libs" for one in (spec and spec.submodule_search_locations) or ()]
     if not folders:
         return "openvino is not installed: pip install pytest-npubench[openvino]"
-    found = next((path.name for folder in folders for path in folder.glob(INTEL_COMPILER)), None)
-    if found is None:
+    compiler = next((path.name for folder in folders for path in folder.glob(INTEL_COMPILER)), None)
+    if compiler is None:
         return (
             "openvino is here without its compiler for Intel's NPUs (libopenvino_intel_npu_compiler), which its wheels "
             "for Linux do not carry (openvinotoolkit/openvino#36374); OpenVINO's archives do"

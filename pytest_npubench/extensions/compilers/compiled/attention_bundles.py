@@ -99,11 +99,11 @@ class AttentionCompiler:
         def array(*dims: int) -> jax.ShapeDtypeStruct:
             return jax.ShapeDtypeStruct(dims, jax_dtype(dtype), sharding=whole)
 
-        own = array(1, 1, length, head_dim)
+        shared = array(1, 1, length, head_dim)
         attend = jax.jit(lambda q, k, v: attend_splash(mesh, q, k, v))
-        attend.lower(array(1, length, HEADS, head_dim), own, own).compile()
-        found = sorted(self._folder.glob(BUNDLES), key=lambda path: path.stat().st_size)
-        return found[-1].read_text(encoding="utf-8", errors="replace") if found else ""
+        attend.lower(array(1, length, HEADS, head_dim), shared, shared).compile()
+        dumps = sorted(self._folder.glob(BUNDLES), key=lambda path: path.stat().st_size)
+        return dumps[-1].read_text(encoding="utf-8", errors="replace") if dumps else ""
 
 
 def attention_cycles(topology: str, shape: DecoderShape, dtype: str, length: int, num_devices: int) -> float:
@@ -113,8 +113,8 @@ def attention_cycles(topology: str, shape: DecoderShape, dtype: str, length: int
 
     whole = padded_length(length)
     num_blocks = whole // block_length(whole)
-    found = _compiled(topology, shape.head_dim, dtype, whole // num_blocks, min(num_blocks, 2))
-    return found.cycles(num_blocks) * shape.num_layers * shape.num_heads / num_devices
+    kernel = _compiled(topology, shape.head_dim, dtype, whole // num_blocks, min(num_blocks, 2))
+    return kernel.cycles(num_blocks) * shape.num_layers * shape.num_heads / num_devices
 
 
 @cache

@@ -53,11 +53,11 @@ def compiler_process(spec: HardwareSpec, topology: str, folder: Path, memory_byt
 @cache
 def versions(family: str) -> dict[str, str]:
     """Of what compiles for it, by package; "" for what is not installed."""
-    found, packages = {}, PLATFORMS[family].packages
+    installed, packages = {}, PLATFORMS[family].packages
     for name in packages:
         with suppress(metadata.PackageNotFoundError):
-            found[name] = metadata.version(name)
-    return {name: found.get(name, "") for name in packages}
+            installed[name] = metadata.version(name)
+    return {name: installed.get(name, "") for name in packages}
 
 
 class TopologyCompiler:
@@ -94,14 +94,14 @@ class TopologyCompiler:
         donated = [leaf for index in binary.donate for leaf in jax.tree.leaves(binary.arguments[index])]
         shape = request.shape
         length = request.larger or request.bucket
-        held = length * request.batch_size * shape.num_kv_heads * shape.head_dim
+        layer_elements = length * request.batch_size * shape.num_kv_heads * shape.head_dim
         # at batch 1 a prompt's own keys and values are as large as the cache: those may be laid out anew, it may not
         is_whole_row = request.larger is None and request.phase is Phase.PREFILL and request.batch_size == 1
         copies = module.copies(
-            held // num_devices, length=length, of_arguments=is_whole_row, written=self._platform.fuses_reads
+            layer_elements // num_devices, length=length, of_arguments=is_whole_row, written=self._platform.fuses_reads
         )
         total = module.total
-        found = BinaryFacts(
+        counted = BinaryFacts(
             cycles=total.cycles if self._platform.tells_cycles else None,
             flops=max(0.0, float((compiled.cost_analysis() or {}).get("flops", 0.0))),  # below 0: not known
             argument_bytes=memory.argument_size_in_bytes,
@@ -124,8 +124,8 @@ class TopologyCompiler:
             vector_bytes=total.vector_bytes,
             kernel_cycles=self._kernel_cycles(request, num_devices) if total.kernels else None,
         )
-        self._keep(key, found)
-        return key, found
+        self._keep(key, counted)
+        return key, counted
 
     def _lowered(self, request: BinaryRequest, num_devices: int) -> tuple[Binary, Any]:
         import jax
@@ -156,8 +156,10 @@ class TopologyCompiler:
         it makes longer too."""
         import jax
 
-        one = jax.sharding.SingleDeviceSharding(self._devices[0])
-        x, weights = (jax.ShapeDtypeStruct(dims, "bfloat16", sharding=one) for dims in ((512, 512), (4, 512, 512)))
+        first_device = jax.sharding.SingleDeviceSharding(self._devices[0])
+        x, weights = (
+            jax.ShapeDtypeStruct(dims, "bfloat16", sharding=first_device) for dims in ((512, 512), (4, 512, 512))
+        )
 
         def layers(x: Any, weights: Any) -> Any:
             for _ in range(4):
@@ -191,12 +193,12 @@ class TopologyCompiler:
         except (OSError, ValueError, TypeError, AttributeError):
             return None
 
-    def _keep(self, key: str, found: BinaryFacts) -> None:
+    def _keep(self, key: str, facts: BinaryFacts) -> None:
         """What cannot be kept is compiled again by the next run."""
         with suppress(OSError):
             self._folder.mkdir(parents=True, exist_ok=True)
             half = self._folder / f"{key}.{os.getpid()}"
-            half.write_text(json.dumps(asdict(found)), encoding="utf-8")
+            half.write_text(json.dumps(asdict(facts)), encoding="utf-8")
             half.replace(self._folder / f"{key}.json")
 
 

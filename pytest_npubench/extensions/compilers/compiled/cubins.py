@@ -29,16 +29,16 @@ def _records(program: bytes) -> list[bytes]:
     start = program.index(SIGNATURE)
     blocks = range(start, len(program), BLOCK)
     data = b"".join(program[begin + BLOCK_HEADER : begin + BLOCK] for begin in blocks)
-    found, at = [], 0
+    records, at = [], 0
     while at + CHUNK_HEADER <= len(data):
         (size,) = struct.unpack_from("<Q", data, at + 8)  # behind the header's hash
         kind, chunk = data[at + 24 : at + 25], data[at + CHUNK_HEADER : at + CHUNK_HEADER + size]
         if kind not in (b"s", b"r"):  # what follows the file in its message
             break
         if kind == b"r":
-            found.append(_values(chunk))
+            records.append(_values(chunk))
         at += CHUNK_HEADER + size
-    return found
+    return records
 
 
 def _values(chunk: bytes) -> bytes:

@@ -100,17 +100,17 @@ def _gpus(topology: str, target: str) -> list[Any]:
 
     jax.devices("cpu")  # jax loads its plugins here
     try:
-        found = topologies.get_topology_desc(
+        described = topologies.get_topology_desc(
             platform="cuda", topology_name="gpu", topology=topology, target_config=target
         )
-        one = jax.sharding.SingleDeviceSharding(found.devices[0])
-        jax.jit(lambda x: x + 1).lower(jax.ShapeDtypeStruct((8,), "float32", sharding=one)).compile()
+        first_device = jax.sharding.SingleDeviceSharding(described.devices[0])
+        jax.jit(lambda x: x + 1).lower(jax.ShapeDtypeStruct((8,), "float32", sharding=first_device)).compile()
     except Exception as error:
         raise ConfigError(
             f"XLA compiles nothing for {topology!r}, slices x hosts x GPUs of a host ({short(error)}): hardware file, "
             "[compiler]; pip install pytest-npubench[cuda-compiler]"
         ) from error
-    return list(found.devices)
+    return list(described.devices)
 
 
 def _told_code_bytes(compiled: Any) -> float:

@@ -20,10 +20,10 @@ class CompilerRuntime(UnopenedDevices):
 
     def stack(self) -> Stack:
         bare = class_of(self._devices)
-        found = versions(self._devices[0].family)
+        installed = versions(self._devices[0].family)
         stack = replace(bare, device_class=f"{bare.device_class}, {self.topology}, {TITLE}")
-        compiler = ", ".join(f"{name} {version}" for name, version in found.items() if name != "jax")
-        return with_software(stack, f"jax {found['jax']}", compiler, VARIABLES)
+        compiler = ", ".join(f"{name} {version}" for name, version in installed.items() if name != "jax")
+        return with_software(stack, f"jax {installed['jax']}", compiler, VARIABLES)
 
     def telemetry(self) -> None:
         """Nothing is watched: what is counted does not change with what the machine does."""

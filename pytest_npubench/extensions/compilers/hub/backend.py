@@ -36,14 +36,14 @@ class QualcommBackend:
         """Asks the service for its devices, for timeout_s at most."""
         if reason := _missing():
             return Probe(reason=reason)
-        found, reason = _ask(timeout_s)
+        listed, reason = _ask(timeout_s)
         if reason:
             return Probe(reason=reason)
-        chosen = choose(found)
+        chosen = choose(listed)
         if not chosen:
-            compile_only = sum(not device.profiles for device in found)
+            compile_only = sum(not device.profiles for device in listed)
             return Probe(
-                reason=f"no Snapdragon device: Qualcomm AI Hub lists {len(found)} devices, {compile_only} of them "
+                reason=f"no Snapdragon device: Qualcomm AI Hub lists {len(listed)} devices, {compile_only} of them "
                 "proxies, families or without QNN, which cannot be profiled"
             )
         return Probe(devices=tuple(_device(ordinal, device) for ordinal, device in enumerate(chosen)))
@@ -55,8 +55,8 @@ class QualcommBackend:
                 f"{len(devices)} devices asked for: Qualcomm AI Hub profiles on one device at a time"
             )
         service = AiHubService()
-        found = {_uuid(device): device for device in choose(service.devices())}
-        device = found.get(devices[0].uuid or "")
+        chosen = {_uuid(device): device for device in choose(service.devices())}
+        device = chosen.get(devices[0].uuid or "")
         if device is None:
             raise DeviceUnavailableError(f"{devices[0].id}: Qualcomm AI Hub no longer lists {devices[0].name}")
         return AiHubRuntime(service, device, service.qairt())
@@ -136,8 +136,8 @@ def choose(devices: Iterable[HubDevice]) -> tuple[HubDevice, ...]:
         chipset = device.attribute("chipset")
         if not device.profiles or chipset is None or "qualcomm" not in chipset:
             continue
-        known = best.setdefault(chipset, device)
-        if known.name == device.name and _version(device.os) > _version(known.os):
+        earlier = best.setdefault(chipset, device)
+        if earlier.name == device.name and _version(device.os) > _version(earlier.os):
             best[chipset] = device
     return tuple(sorted(best.values(), key=lambda item: item.title))
 

@@ -63,10 +63,10 @@ def one_line(text: str, token: str) -> str:
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
     """The error, and what it was raised for, also where the client hid that with `from None`."""
-    found: BaseException | None = error
-    while found is not None:
-        yield found
-        found = found.__cause__ or found.__context__
+    cause: BaseException | None = error
+    while cause is not None:
+        yield cause
+        cause = cause.__cause__ or cause.__context__
 
 
 def _status(error: Exception) -> int | None:

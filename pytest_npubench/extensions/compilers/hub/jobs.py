@@ -121,12 +121,12 @@ class GraphJobs:
         waited = self._wait(key, f"profiling {graph.name} on {unit}")
         try:
             report = self._patiently(lambda: self._service.report(waited.job_id))
-            found = read_profile(waited.job_id, report)
-            check_tools(waited.job_id, found, self.options.qairt_full)
+            profile = read_profile(waited.job_id, report)
+            check_tools(waited.job_id, profile, self.options.qairt_full)
         except MeasurementError as error:
             self.ledger.change(key, state="failed", reason=str(error))
             raise
-        return found
+        return profile
 
     def settle(self, keys: Sequence[str]) -> None:
         """The results of these profile jobs are part of a measurement now: no later one may use them again."""
@@ -168,10 +168,10 @@ class GraphJobs:
             except AccessRefusedError:
                 raise
             except DeviceUnavailableError:
-                found = self._service.find_job(name, kind)
-                if found is None:
+                job_id = self._service.find_job(name, kind)
+                if job_id is None:
                     raise
-                return found
+                return job_id
 
         self.stage(f"submitting {kind} job {label}")
         try:
@@ -182,9 +182,9 @@ class GraphJobs:
         self.ledger.change(key, state="submitted", job_id=job_id)
 
     def _uploaded(self, graph: GraphSpec) -> str:
-        known = self.ledger.model(graph.digest)
-        if known is not None:
-            return known
+        earlier_id = self.ledger.model(graph.digest)
+        if earlier_id is not None:
+            return earlier_id
         self.stage(f"exporting {graph.name}")
         folder = Path(tempfile.mkdtemp(prefix="npubench-aihub-"))
         try:

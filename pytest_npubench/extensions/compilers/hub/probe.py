@@ -16,19 +16,19 @@ from pytest_npubench.extensions.compilers.hub.service import AiHubService, HubDe
 def answer() -> str:
     """The line for whatever the service answers."""
     try:
-        found = AiHubService().devices()
+        devices = AiHubService().devices()
     except NpubenchError as error:
         return json.dumps({"reason": str(error)})
-    return json.dumps({"devices": [[item.name, item.os, item.attributes] for item in found]})
+    return json.dumps({"devices": [[item.name, item.os, item.attributes] for item in devices]})
 
 
 def read_answer(text: str) -> tuple[tuple[HubDevice, ...], str]:
     """Devices, or why there are none, from what the process wrote; the last line counts."""
     try:
-        found = json.loads(text.strip().splitlines()[-1])
-        if "reason" in found:
-            return (), str(found["reason"])
-        rows = ((str(name), str(os), tuple(map(str, attributes))) for name, os, attributes in found["devices"])
+        answered = json.loads(text.strip().splitlines()[-1])
+        if "reason" in answered:
+            return (), str(answered["reason"])
+        rows = ((str(name), str(os), tuple(map(str, attributes))) for name, os, attributes in answered["devices"])
         return tuple(HubDevice(name=name, os=os, attributes=attributes) for name, os, attributes in rows), ""
     except (ValueError, LookupError, TypeError):
         return (), "Qualcomm AI Hub was asked for its devices, but the answer cannot be read"

@@ -45,8 +45,8 @@ class GraphProfile:
 
     def layer_s(self, unit: str) -> float | None:
         """Seconds of the layers of one unit together; None where no layer tells its time."""
-        known = [(layer.unit, layer.time_s) for layer in self.layers if layer.time_s is not None]
-        return sum(time_s for name, time_s in known if name == unit) if known else None
+        timed = [(layer.unit, layer.time_s) for layer in self.layers if layer.time_s is not None]
+        return sum(time_s for name, time_s in timed if name == unit) if timed else None
 
 
 def read_profile(job_id: str, report: Mapping[str, Any]) -> GraphProfile:
@@ -54,7 +54,7 @@ def read_profile(job_id: str, report: Mapping[str, Any]) -> GraphProfile:
     try:
         summary = report["execution_summary"]
         times = summary.get("all_inference_times") or [summary["estimated_inference_time"]]
-        found = GraphProfile(
+        profile = GraphProfile(
             times_s=tuple(float(value) * _MICRO for value in times),
             first_load_s=_seconds(summary.get("first_load_time")),
             warm_load_s=_seconds(summary.get("warm_load_time")),
@@ -65,9 +65,9 @@ def read_profile(job_id: str, report: Mapping[str, Any]) -> GraphProfile:
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise MeasurementError(f"job {job_id}: its profile cannot be read: {type(error).__name__}: {error}") from None
-    if not all(value > 0 for value in found.times_s):
+    if not all(value > 0 for value in profile.times_s):
         raise MeasurementError(f"job {job_id}: its profile has an inference time of 0; want microseconds above 0")
-    return found
+    return profile
 
 
 def check_tools(job_id: str, profile: GraphProfile, pinned: str | None) -> None:

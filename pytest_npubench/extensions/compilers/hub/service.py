@@ -68,14 +68,14 @@ class AiHubService:
     def devices(self) -> tuple[HubDevice, ...]:
         """All devices of the service, also those that only compile."""
         with self._asking("the list of devices"):
-            found = self._client.get_devices()
-        return tuple(HubDevice(name=item.name, os=item.os, attributes=tuple(item.attributes)) for item in found)
+            listed = self._client.get_devices()
+        return tuple(HubDevice(name=item.name, os=item.os, attributes=tuple(item.attributes)) for item in listed)
 
     def qairt(self) -> tuple[str, str] | None:
         """The service's default QAIRT as (what options call it, full version); None where it names none."""
         with self._asking("the list of frameworks"):
-            found = self._client.get_frameworks()
-        chosen = [item for item in found if item.name.upper() in ("QAIRT", "QNN") and "default" in item.api_tags]
+            frameworks = self._client.get_frameworks()
+        chosen = [item for item in frameworks if item.name.upper() in ("QAIRT", "QNN") and "default" in item.api_tags]
         return (chosen[0].api_version, chosen[0].full_version) if chosen else None
 
     def upload(self, path: Path, name: str) -> str:
@@ -90,7 +90,7 @@ class AiHubService:
             job = self._client.submit_compile_job(
                 model, device=self._device(device), name=name, options=options, retry=False
             )
-        return self._known(job)
+        return self._remembered(job)
 
     def submit_profile(self, compile_job_id: str, device: HubDevice, *, name: str, options: str) -> str:
         """Submit a profile job for what a successful compile job made; returns its id."""
@@ -101,7 +101,7 @@ class AiHubService:
             job = self._client.submit_inference_job(
                 model, device=self._device(device), name=name, options=options, profile=True, retry=False
             )
-        return self._known(job)
+        return self._remembered(job)
 
     def find_job(self, name: str, kind: str) -> str | None:
         """The id of the latest "compile" or "profile" job of that name; None where the last MAX_SUMMARIES hold none."""
@@ -109,11 +109,11 @@ class AiHubService:
         wanted = types.COMPILE if kind == "compile" else types.INFERENCE
         with self._asking("the list of jobs"):
             for offset in range(0, MAX_SUMMARIES, PAGE):
-                found = self._client.get_job_summaries(offset=offset, limit=PAGE, type=wanted)
-                for summary in found:
+                summaries = self._client.get_job_summaries(offset=offset, limit=PAGE, type=wanted)
+                for summary in summaries:
                     if summary.name == name:
                         return str(summary.job_id)
-                if not found:
+                if not summaries:
                     break
         return None
 
@@ -136,7 +136,7 @@ class AiHubService:
             raise MeasurementError(f"job {job_id}: the service has no profile of it")
         return {**profile, "tool_versions": {item.name: item.version for item in versions}}
 
-    def _known(self, job: Any) -> str:
+    def _remembered(self, job: Any) -> str:
         self._jobs[str(job.job_id)] = job
         return str(job.job_id)
 

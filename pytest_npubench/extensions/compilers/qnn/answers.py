@@ -67,8 +67,8 @@ def answer_error(shape: DecoderShape, bucket: int, dtype: str, folder: Path, run
     prefilled = run(paths[Phase.PREFILL], {"tokens": prompt[None], "length": np.array([length], np.int32)})
     errors = [_error(prefilled["logits"], reference.logits)]
     for name, expected in reference.last_layer.items():
-        found = prefilled[f"{name}_{NUM_LAYERS - 1}"]
-        errors += [_error(found[:, :, at], expected[:, :, at]) for at in range(length)]
+        cache = prefilled[f"{name}_{NUM_LAYERS - 1}"]
+        errors += [_error(cache[:, :, at], expected[:, :, at]) for at in range(length)]
     step = {
         f"past_{name}_{index}": prefilled[f"{name}_{index}"][:, :, :-1]
         for index in range(tiny.num_layers)
@@ -80,8 +80,8 @@ def answer_error(shape: DecoderShape, bucket: int, dtype: str, folder: Path, run
     return max(errors)
 
 
-def _error(found: Array, expected: Array) -> float:
-    difference = found.astype(np.float64) - expected
+def _error(answered: Array, expected: Array) -> float:
+    difference = answered.astype(np.float64) - expected
     error = float(np.sqrt(np.mean(difference**2) / np.mean(expected.astype(np.float64) ** 2)))
     return error if np.isfinite(error) else float("inf")
 

@@ -91,20 +91,20 @@ def graph_memory(binary: Path, folder: Path) -> GraphMemory | None:
     interface = _interface(folder / LIBRARY)
     if interface is None or not binary.is_file() or not binary.stat().st_size:
         return None
-    with binary.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY) as held:
-        place = (c.c_char * len(held)).from_buffer(held)
+    with binary.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY) as mapped:
+        content = (c.c_char * len(mapped)).from_buffer(mapped)
         handle, info = c.c_void_p(), c.c_void_p()
         try:
             if interface.create(c.byref(handle)):
                 return None
             size = c.c_uint64()
-            if interface.info(handle, c.addressof(place), len(held), c.byref(info), c.addressof(size)) or not info:
+            if interface.info(handle, c.addressof(content), len(mapped), c.byref(info), c.addressof(size)) or not info:
                 return None
             return _of(c.cast(info, c.POINTER(_Binary)).contents)
         finally:
             if handle:
                 interface.free(handle)
-            del place  # or the map cannot be closed
+            del content  # or the map cannot be closed
 
 
 def parse_blob(blob: bytes) -> GraphMemory | None:
@@ -139,8 +139,8 @@ def _interface(library: Path) -> Any:
         providers = c.CDLL(str(library)).QnnSystemInterface_getProviders
     except (OSError, AttributeError):
         return None
-    found, number = c.POINTER(c.POINTER(_Interface))(), c.c_uint32()
-    if providers(c.byref(found), c.byref(number)) or not number.value:
+    interfaces, number = c.POINTER(c.POINTER(_Interface))(), c.c_uint32()
+    if providers(c.byref(interfaces), c.byref(number)) or not number.value:
         return None
-    interface = found[0].contents
+    interface = interfaces[0].contents
     return interface if interface.version[0] == KNOWN_API else None

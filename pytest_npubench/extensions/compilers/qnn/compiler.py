@@ -62,31 +62,31 @@ class HtpCompiler:
             self._check_room(weight_bytes)
             spec = graphs.graph_spec(request)
             model = graphs.export_part(request, Path(folder))
-            found = self._sessions.compile(model, f"{request.part.value} of {spec.name}")
+            context = self._sessions.compile(model, f"{request.part.value} of {spec.name}")
             return "", GraphFacts(
-                context_bytes=found.num_bytes,
-                num_contexts=found.num_binaries,
+                context_bytes=context.num_bytes,
+                num_contexts=context.num_binaries,
                 weight_bytes=weight_bytes,
-                compile_cpu_s=found.compile_cpu_s,
-                **found.phases_s,
-                **_memory(found),
+                compile_cpu_s=context.compile_cpu_s,
+                **context.phases_s,
+                **_memory(context),
             )
 
     def _answers(self, request: GraphRequest, folder: Path) -> GraphFacts:
         from pytest_npubench.extensions.compilers.qnn import answers, graphs
 
         started_s = time.process_time()
-        found: dict[Path, Context] = {}
+        contexts: dict[Path, Context] = {}
 
         def run(model: Path, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
-            if model not in found:
-                found[model] = self._sessions.compile(model, f"the small decoder of bucket {request.bucket}")
-            return self._sessions.run(found[model].path, inputs)
+            if model not in contexts:
+                contexts[model] = self._sessions.compile(model, f"the small decoder of bucket {request.bucket}")
+            return self._sessions.run(contexts[model].path, inputs)
 
         error = answers.answer_error(request.shape, request.bucket, request.dtype, folder, run)
         return GraphFacts(
-            context_bytes=sum(one.num_bytes for one in found.values()),
-            num_contexts=sum(one.num_binaries for one in found.values()),
+            context_bytes=sum(one.num_bytes for one in contexts.values()),
+            num_contexts=sum(one.num_binaries for one in contexts.values()),
             weight_bytes=graphs.weight_bytes(
                 GraphRequest(
                     shape=answers.small(request.shape),
@@ -106,19 +106,19 @@ class HtpCompiler:
 
         shape = request.shape
         case = product_case(request.bucket, shape.hidden, shape.num_heads * shape.head_dim)
-        found: dict[str, Context] = {}
+        contexts: dict[str, Context] = {}
 
         def compiled(name: str, model: Path) -> Callable[[Any], Any]:
-            found[name] = self._sessions.compile(model, f"the product in {name}")
-            return lambda x: self._sessions.run(found[name].path, {"x": x})["y"]
+            contexts[name] = self._sessions.compile(model, f"the product in {name}")
+            return lambda x: self._sessions.run(contexts[name].path, {"x": x})["y"]
 
         errors = product_errors(case, folder, compiled)
         return GraphFacts(
-            context_bytes=found["clip"].num_bytes,
-            num_contexts=max(one.num_binaries for one in found.values()),
+            context_bytes=contexts["clip"].num_bytes,
+            num_contexts=max(one.num_binaries for one in contexts.values()),
             weight_bytes=case.num_channels * case.num_rows,
-            compile_cpu_s=sum(one.compile_cpu_s for one in found.values()),
-            fp16_context_bytes=found["fp16"].num_bytes,
+            compile_cpu_s=sum(one.compile_cpu_s for one in contexts.values()),
+            fp16_context_bytes=contexts["fp16"].num_bytes,
             fp16_error=errors.fp16,
             max_min_error=errors.max_min,
             clip_error=errors.clip,

@@ -71,8 +71,8 @@ def _layer(nodes: DecoderNodes, spec: GraphSpec) -> None:
     x = file.input("x", spec.dtype, dims)
     if spec.phase is Phase.PREFILL:
         cos, sin = (file.constant(table[None, :, None]) for table in rotation_tables(spec.shape, spec.bucket))
-        found = prefill_layer(nodes, spec, x, 0, cos, sin)
+        hidden = prefill_layer(nodes, spec, x, 0, cos, sin)
     else:
         lengths = file.input("lengths", "int32", (spec.batch_size,))
-        found = decode_layer(nodes, spec, x, 0, StepNodes.of(nodes, spec, lengths))
-    file.output(found, "hidden", spec.dtype, dims)
+        hidden = decode_layer(nodes, spec, x, 0, StepNodes.of(nodes, spec, lengths))
+    file.output(hidden, "hidden", spec.dtype, dims)

@@ -64,21 +64,21 @@ def product_errors(case: OutlierCase, folder: Path, compiled: Callable[[str, Pat
     """Of graphs that are written below `folder` and made by `compiled`, which is given a name and the file."""
     x, w, profile = activation(case), weight(case), activation(case, batch=PROFILE_BATCH)
     expected = (x.astype(np.float64) @ w.astype(np.float64)).astype(np.float32)
-    known = calibrate(profile, case.num_outliers)
+    calibration = calibrate(profile, case.num_outliers)
     half = compiled("fp16", write_fp16(case, folder / "fp16"))(x.astype(np.float16)).astype(np.float32)
-    found: dict[str, Floats] = {}
+    products: dict[str, Floats] = {}
     levels_off = 0.0
-    for name, scale in (("max_min", max_min_scale(x)), ("clip", known.scale)):
+    for name, scale in (("max_min", max_min_scale(x)), ("clip", calibration.scale)):
         out_scale = max_min_scale(int8_product(profile, w, scale))
         run = compiled(name, write_int8(case, scale, out_scale, folder / name))
         levels = run((quantize(x, scale).astype(np.int16) + ZERO_POINT).astype(np.uint8)).astype(np.int16) - ZERO_POINT
         exact = np.rint(int8_product(x, w, scale).astype(np.float64) / out_scale).clip(-ZERO_POINT, LEVELS)
         levels_off = max(levels_off, float(np.abs(levels - exact).max()))
-        found[name] = levels * np.float32(out_scale)
-    shadow = found["clip"] + residual(x, known) @ w
+        products[name] = levels * np.float32(out_scale)
+    shadow = products["clip"] + residual(x, calibration) @ w
     return ProductErrors(
         fp16=relative_error(half, expected),
-        **{name: relative_error(own, expected) for name, own in found.items()},
+        **{name: relative_error(own, expected) for name, own in products.items()},
         shadow=relative_error(shadow, expected),
         levels_off=levels_off,
     )

@@ -49,8 +49,8 @@ class HtpSessions:
     """Compiles and runs for one chip. Raises ConfigError for a topology that is no "soc57-v75"."""
 
     def __init__(self, topology: str) -> None:
-        found = TOPOLOGY.fullmatch(topology)
-        if found is None:
+        numbers = TOPOLOGY.fullmatch(topology)
+        if numbers is None:
             raise ConfigError(
                 f"Qualcomm's compiler does not take the topology {topology!r}; want soc<number>-v<Hexagon version>, as "
                 "soc57-v75 for SM8650 or soc69-v79 for SM8750 (hardware file, compiler.topologies)"
@@ -58,8 +58,8 @@ class HtpSessions:
         self.topology = topology
         self._options = {
             "backend_path": onnxruntime_qnn.get_qnn_htp_path(),
-            "soc_model": found[1],
-            "htp_arch": found[2],
+            "soc_model": numbers[1],
+            "htp_arch": numbers[2],
             "enable_htp_fp16_precision": "1",
         }
         self._devices = _devices()
@@ -170,10 +170,10 @@ def _phases(profile: Path) -> dict[str, float]:
     """Seconds of the compiler's phases; none where it wrote no profile."""
     if not profile.is_file():
         return {}
-    found = dict.fromkeys(PHASES.values(), 0.0)
+    phases_s = dict.fromkeys(PHASES.values(), 0.0)
     with profile.open(newline="", encoding="utf-8") as file:
         for row in csv.DictReader(file):
             name = PHASES.get(str(row.get("Event Identifier")))
             if name is not None and row.get("Unit of Measurement") == "US":
-                found[name] += float(row["Time"]) / 1e6
-    return found
+                phases_s[name] += float(row["Time"]) / 1e6
+    return phases_s

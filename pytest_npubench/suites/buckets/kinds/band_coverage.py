@@ -53,27 +53,27 @@ class BandCoverageKind:
     def judge(self, case: Case, plan: BucketPlan, measured: Measured) -> Judgement:
         from pytest_npubench.stats.coverage import covered, half_widths, most_misses
 
-        found = [one for workload in plan.size.workloads for one in _compared(plan, measured, workload)]
-        held, most = sum(covered(one, COVERAGE) for one in found), most_misses(found, COVERAGE)
+        compared = [one for workload in plan.size.workloads for one in _compared(plan, measured, workload)]
+        num_covered, most = sum(covered(one, COVERAGE) for one in compared), most_misses(compared, COVERAGE)
         half = fmean(
-            float(width) / one.measured_s for width, one in zip(half_widths(found, COVERAGE), found, strict=True)
+            float(width) / one.measured_s for width, one in zip(half_widths(compared, COVERAGE), compared, strict=True)
         )
-        missed = len(found) - held
+        missed = len(compared) - num_covered
         gate = Gate(metric=f"batches outside the {COVERAGE:.0%} band", value=missed, limit=most)
-        measured_s = sum(one.measured_s for one in found)
-        predicted_s = sum(one.predicted_s for one in found)
+        measured_s = sum(one.measured_s for one in compared)
+        predicted_s = sum(one.predicted_s for one in compared)
         return Judgement(
             verdict=judge_gates((gate,)),
-            what=f"E2E of {len(found)} batches",
+            what=f"E2E of {len(compared)} batches",
             metrics=(
-                Metric(name="covered_fraction", unit="", value=held / len(found), gate="none"),
+                Metric(name="covered_fraction", unit="", value=num_covered / len(compared), gate="none"),
                 Metric(name="band_half_width", unit="", value=half, gate="difference", margin=HALF_MARGIN),
             ),
             measured_s=measured_s,
             predicted_s=predicted_s,
             error=predicted_s / measured_s - 1,
             detail=CoverageDetail(
-                coverage=COVERAGE, num_batches=len(found), num_covered=held, most_misses=most, half_width=half
+                coverage=COVERAGE, num_batches=len(compared), num_covered=num_covered, most_misses=most, half_width=half
             ),
         )
 
@@ -90,17 +90,17 @@ def _compared(plan: BucketPlan, measured: Measured, workload: str) -> list[Compa
     batches = plan.draws(workload)
     buckets = plan.touched(batches)
     lens = LensPredictor(lens_profile(plan, measured, buckets), keys=plan.service.keys(buckets))
-    found = []
+    compared = []
     for batch in batches:
         lengths = [(one.input_tokens, one.output_tokens) for one in batch.requests]
-        found.append(
+        compared.append(
             Compared.of(
                 predicted_s=lens.predict_batch(lengths, finished=plan.service.finished).e2e_s,
                 shares=lens.error_shares(lengths, finished=plan.service.finished),
                 samples_s=measured.samples(batch.name).samples_s,
             )
         )
-    return found
+    return compared
 
 
 KIND = BandCoverageKind()

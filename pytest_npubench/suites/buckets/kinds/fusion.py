@@ -74,7 +74,7 @@ class FusionKind:
         ]
         hidden, bounds = sum(shares) / len(shares), interval_of(shares)
         explained = traffic_share(operator)
-        what = told(bounds, explained)
+        what = bound_words(bounds, explained)
         mean_s = sum(together_s) / len(together_s)
         shown = f"{hidden:.0%} hidden" + (f" ({bounds[0]:.0%} to {bounds[1]:.0%})" if bounds else "")
         return Judgement(
@@ -131,7 +131,7 @@ def interval_of(shares: Sequence[float]) -> tuple[float, float] | None:
     return float(low), float(high)
 
 
-def told(bounds: tuple[float, float] | None, explained: float) -> str:
+def bound_words(bounds: tuple[float, float] | None, explained: float) -> str:
     """A key of WORDS. Where kept traffic explains all of it (silu), hidden is what leaves less than 1 - ALL."""
     if bounds is None:
         return "undecided"

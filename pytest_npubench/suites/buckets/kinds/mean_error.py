@@ -74,8 +74,8 @@ class MeanErrorKind:
         )
 
     def judge(self, case: Case, plan: BucketPlan, measured: Measured) -> Judgement:
-        found = [prediction_error(plan, measured, workload) for workload in plan.size.workloads]
-        summary, interval = _summary(found), gate_interval(found)
+        errors = [prediction_error(plan, measured, workload) for workload in plan.size.workloads]
+        summary, interval = _summary(errors), gate_interval(errors)
         gate = Gate(
             metric="mean prediction error", value=summary.mean, limit=plan.mean_error, unit="%", interval=interval
         )
@@ -86,8 +86,8 @@ class MeanErrorKind:
             verdict=explained(judge_gates((gate, *broken)), None, nominal_words(plan) if continuous else ""),
             what=f"E2E of {summary.num_cases} workloads",
             metrics=(Metric(name="mean_prediction_error", unit="", value=summary.mean, gate="difference"),),
-            measured_s=sum(sum(item.measured_s) for item in found),
-            predicted_s=sum(sum(item.predicted_s) for item in found),
+            measured_s=sum(sum(item.measured_s) for item in errors),
+            predicted_s=sum(sum(item.predicted_s) for item in errors),
             error=summary.mean,
             error_interval=interval,
             detail=MeanErrorDetail(
@@ -106,16 +106,16 @@ class MeanErrorKind:
         return self.judge(case, plan, measured).verdict.kind is not VerdictKind.INCONCLUSIVE
 
 
-def _summary(found: Iterable[PredictionError]) -> ErrorSummary:
+def _summary(errors: Iterable[PredictionError]) -> ErrorSummary:
     """Of what the cases are held to, with the sign of the sum's error."""
     from pytest_npubench.stats.error import summarise
 
-    return summarise([item.error.gate_value * (1 if item.error.sum_error >= 0 else -1) for item in found])
+    return summarise([item.error.gate_value * (1 if item.error.sum_error >= 0 else -1) for item in errors])
 
 
 def _rival_errors(plan: BucketPlan, measured: Measured, rival: Predictor) -> RivalErrors:
-    found = _summary([prediction_error(plan, measured, name, rival) for name in plan.size.workloads])
-    return RivalErrors(**asdict(found), basis=rival.basis)
+    summary = _summary([prediction_error(plan, measured, name, rival) for name in plan.size.workloads])
+    return RivalErrors(**asdict(summary), basis=rival.basis)
 
 
 KIND = MeanErrorKind()

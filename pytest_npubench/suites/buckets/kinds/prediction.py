@@ -65,17 +65,17 @@ class PredictionError:
         return jackknife_half_width([one.sum_error for one in self.left_out])
 
 
-def gate_interval(found: Sequence[PredictionError]) -> tuple[float, float] | None:
+def gate_interval(errors: Sequence[PredictionError]) -> tuple[float, float] | None:
     """The 95 % interval of the mean of what these cases of one campaign are held to, by the jackknife over the rounds
     that they share; None where these are too few. What noise alone adds to absolute values is off its lower end."""
     from pytest_npubench.stats.error import jackknife_half_width, noise_in_gate
 
-    without = zip(*(item.left_out for item in found), strict=True)
-    half = jackknife_half_width([fmean(error.gate_value for error in errors) for errors in without])
+    without = zip(*(item.left_out for item in errors), strict=True)
+    half = jackknife_half_width([fmean(error.gate_value for error in left_out) for left_out in without])
     if half is None:
         return None
-    mean = fmean(item.error.gate_value for item in found)
-    noise = fmean(noise_in_gate(item.error, item.left_out) for item in found)
+    mean = fmean(item.error.gate_value for item in errors)
+    noise = fmean(noise_in_gate(item.error, item.left_out) for item in errors)
     return max(0.0, mean - noise - half), mean + half
 
 
@@ -142,40 +142,40 @@ class PredictionKind:
         from pytest_npubench.predictors.lens import PREDICTOR as LENS
 
         workload = str(case.axis("workload"))
-        found = prediction_error(plan, measured, workload)
-        error, half = found.error, found.half_width
-        total_s = sum(found.measured_s)
+        prediction = prediction_error(plan, measured, workload)
+        error, half = prediction.error, prediction.half_width
+        total_s = sum(prediction.measured_s)
         rounds = zip(*(measured.round_means_s(point.name) for point in plan.draws(workload)), strict=False)
         gate = Gate(
             metric="prediction error",
             value=error.gate_value,
             limit=plan.case_error,
             unit="%",
-            interval=gate_interval([found]),
+            interval=gate_interval([prediction]),
         )
         padding, sample = _padding(plan, measured, workload), plan.sample(workload)
         continuous = is_continuous(plan, measured)
         return Judgement(
             verdict=explained(
                 judge_gates((gate, *arithmetic(plan, measured, workload))),
-                found.repeat_error,
+                prediction.repeat_error,
                 nominal_words(plan) if continuous else "",
             ),
-            what=f"E2E of {len(found.measured_s)} batches",
+            what=f"E2E of {len(prediction.measured_s)} batches",
             metrics=(
                 Metric(name="e2e_s", unit="s", value=total_s, samples=tuple(sum(row) for row in rounds)),
                 Metric(name="prediction_error", unit="", value=error.gate_value, gate="difference"),
                 *(Metric(name=name, unit="", value=fraction, gate="none") for name, fraction in padding.items()),
             ),
             measured_s=total_s,
-            predicted_s=sum(found.predicted_s),
+            predicted_s=sum(prediction.predicted_s),
             error=error.sum_error,
             error_interval=None if half is None else (error.sum_error - half, error.sum_error + half),
-            repeat_error=found.repeat_error,
+            repeat_error=prediction.repeat_error,
             detail=PredictionDetail(
                 workload=workload,
-                predicted_s=found.predicted_s,
-                measured_s=found.measured_s,
+                predicted_s=prediction.predicted_s,
+                measured_s=prediction.measured_s,
                 mape=error.mape,
                 gate_error=error.gate_value,
                 dropped_fraction=sample.dropped_fraction,
@@ -211,13 +211,15 @@ def beside(
     rivals: Sequence[str], figures: Callable[[Predictor], RivalT], failed: Callable[[str], RivalT]
 ) -> dict[str, RivalT]:
     """What a case says of rivals, each by its figures or by the reason why it has none."""
-    found: dict[str, RivalT] = {}
+    by_name: dict[str, RivalT] = {}
     for name in rivals:
         try:
-            found[name] = figures(predictor(name))
+            by_name[name] = figures(predictor(name))
         except Exception as error:  # noqa: BLE001 - whatever a rival raises, it is no matter of the case
-            found[name] = failed(str(error) if isinstance(error, NpubenchError) else f"{type(error).__name__}: {error}")
-    return found
+            by_name[name] = failed(
+                str(error) if isinstance(error, NpubenchError) else f"{type(error).__name__}: {error}"
+            )
+    return by_name
 
 
 def prediction_error(
@@ -231,7 +233,7 @@ def prediction_error(
     of = of or LENS
     predicted_s, measured_s = _seconds(plan, measured, workload, of)
     repeats = [repeat_error(measured.samples(batch.name).samples_s) for batch in plan.draws(workload)]
-    known = [error * mean for error, mean in zip(repeats, measured_s, strict=True) if error is not None]
+    scatter_s = [error * mean for error, mean in zip(repeats, measured_s, strict=True) if error is not None]
     return PredictionError(
         predicted_s=predicted_s,
         measured_s=measured_s,
@@ -240,18 +242,18 @@ def prediction_error(
             case_error(*_seconds(plan, replace(measured, rounds=rounds), workload, of))
             for rounds in _left_out(measured.rounds)
         ),
-        repeat_error=math.hypot(*known) / sum(measured_s) if len(known) == len(repeats) else None,
+        repeat_error=math.hypot(*scatter_s) / sum(measured_s) if len(scatter_s) == len(repeats) else None,
     )
 
 
 def _rival_detail(plan: BucketPlan, measured: Measured, workload: str, rival: Predictor) -> RivalDetail:
-    found = prediction_error(plan, measured, workload, rival)
+    prediction = prediction_error(plan, measured, workload, rival)
     return RivalDetail(
-        predicted_s=found.predicted_s,
-        error=found.error.sum_error,
-        mape=found.error.mape,
-        gate_error=found.error.gate_value,
-        half_width=found.half_width,
+        predicted_s=prediction.predicted_s,
+        error=prediction.error.sum_error,
+        mape=prediction.error.mape,
+        gate_error=prediction.error.gate_value,
+        half_width=prediction.half_width,
         cost=_cost(plan, measured, workload, rival),
         basis=rival.basis,
     )
@@ -313,13 +315,13 @@ def arithmetic(plan: BucketPlan, measured: Measured, workload: str) -> tuple[Gat
 def _by_phase(plan: BucketPlan, counts: Mapping[str, float]) -> dict[str, float]:
     """Prefills and decode steps by bucket, or in all where the engine's buckets are its own; no prefills where a batch
     has one, which some engines count as its prompts."""
-    service, found = plan.service, Counter[str]()
+    service, by_phase = plan.service, Counter[str]()
     for phase in (Phase.DECODE,) if service.prefill_shared else Phase:
         by_bucket = phase in service.pure_phases and not service.pads_as_it_will
         for name, number in counts.items():
             if name.startswith(f"{phase.value}-"):
-                found[name if by_bucket else phase.value] += number  # type: ignore[assignment]
-    return dict(found)
+                by_phase[name if by_bucket else phase.value] += number  # type: ignore[assignment]
+    return dict(by_phase)
 
 
 def _num_apart(left: Mapping[str, float], right: Mapping[str, float]) -> float:
@@ -331,8 +333,8 @@ def _padding(plan: BucketPlan, measured: Measured, workload: str) -> dict[str, f
     if is_continuous(plan, measured):
         return {}
     prefill, decode = padding_fractions(plan, workload)
-    known = {"prefill_padding_fraction": prefill}
-    return {**known, "decode_padding_fraction": decode} if plan.service.pads_decode else known
+    padding = {"prefill_padding_fraction": prefill}
+    return {**padding, "decode_padding_fraction": decode} if plan.service.pads_decode else padding
 
 
 def padding_fractions(plan: BucketPlan, workload: str, num_requests: int = 2000) -> tuple[float, float]:

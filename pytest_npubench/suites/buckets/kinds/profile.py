@@ -155,10 +155,10 @@ def _peak_metric(plan: BucketPlan, measured: Measured) -> tuple[Metric, ...]:
         return ()
     longest = _profile(plan, plan.buckets[-1])[-1]
     visits = (visit for row in measured.visits(longest.name, BucketVisit) for visit in row)
-    known = [visit.peak_bytes for visit in visits if visit.peak_bytes is not None]
-    if not known:
+    peaks_bytes = [visit.peak_bytes for visit in visits if visit.peak_bytes is not None]
+    if not peaks_bytes:
         return ()
-    return (Metric(name="peak_memory_bytes", unit="B", value=max(known), gate="exact", margin=PEAK_MARGIN),)
+    return (Metric(name="peak_memory_bytes", unit="B", value=max(peaks_bytes), gate="exact", margin=PEAK_MARGIN),)
 
 
 def _compile_metric(compile_s: float, binaries: Sequence[CompileRecord]) -> Metric:

@@ -151,8 +151,10 @@ def _point(length: int) -> BucketPoint:
 
 
 def _pair(left: int, right: int, means_s: dict[int, tuple[float, ...]], edges: Sequence[int]) -> Pair:
-    found, ratio = jump(means_s[left], means_s[right])
-    return Pair(left=left, right=right, jump=found, ratio=ratio, declared=any(left <= edge < right for edge in edges))
+    observed, ratio = jump(means_s[left], means_s[right])
+    return Pair(
+        left=left, right=right, jump=observed, ratio=ratio, declared=any(left <= edge < right for edge in edges)
+    )
 
 
 def _of_stair(pairs: Sequence[Pair], bucket: int) -> Verdict:
@@ -173,8 +175,8 @@ def _of_stair(pairs: Sequence[Pair], bucket: int) -> Verdict:
 
 def _of_slope(plan: BucketPlan, pairs: Sequence[Pair], tested: Sequence[Pair], bucket: int) -> Verdict:
     """Nothing is declared: a stair that is there all the same fails, like one inside a declared bucket."""
-    if found := [str(pair) for pair in tested if pair.jump is Jump.OBSERVED]:
-        reason = f"a stair at {bucket} that {plan.runner.title} does not declare: {'; '.join(found)}"
+    if stairs := [str(pair) for pair in tested if pair.jump is Jump.OBSERVED]:
+        reason = f"a stair at {bucket} that {plan.runner.title} does not declare: {'; '.join(stairs)}"
         return Verdict(kind=VerdictKind.FAILED, reason=reason)
     unclear = [str(pair) for pair in tested if pair.jump is Jump.UNCLEAR]
     said = f"no stair found at {bucket}" + (f" by these samples ({'; '.join(unclear)} unclear)" if unclear else "")
