@@ -21,7 +21,12 @@ BY_NAME = tuple(name for name in suites.names() if suites.suite(name).only_by_na
 """Suites whose folder stays: without their extension they collect nothing and say so."""
 OF_EXTENSIONS = (
     *(name for name in suites.names() if ".extensions." in type(suites.suite(name)).__module__ and name not in BY_NAME),
-    *(f"test_{name.partition('.')[2]}.py" for name in entry_points.extensions("kind", KINDS)),
+    *(
+        path.name
+        for path in (ROOT / "suites").rglob("test_*.py")
+        for name in entry_points.extensions("kind", KINDS)
+        if f'npubench_cases("{name.partition(".")[2]}")' in path.read_text(encoding="utf-8")
+    ),
 )
 """Folders and files of suites/ whose suites and kinds the core does without."""
 
