@@ -40,7 +40,7 @@ from pytest_npubench.store.journal_format import sealed, unsealed
 from pytest_npubench.store.journal_runs import chosen_sessions
 from pytest_npubench.store.json_text import decode
 from pytest_npubench.suites import shown
-from pytest_npubench.verdict.result import judgement_from_json
+from pytest_npubench.verdict.case_record import judgement_of
 
 SEED = 14
 Used = Mapping[str, list[Mapping[str, Any]]]
@@ -303,7 +303,7 @@ def used_by_all(path: Path, folder: Path) -> None:
         lambda: accept_run(journal, chosen_sessions(journal, None), folder / "baselines"),
         lambda: journal_sessions("side", journal),
         lambda: profile_from_journal(journal, "h200-tiny-b4"),
-        lambda: [judgement_from_json(record) for record in journal.cases(STACK.digest()).values()],
+        lambda: [judgement_of(record) for record in journal.cases(STACK.digest()).values()],
         lambda: [Watched.from_json(record) for record in journal.records if record["record"] == "round"],
         lambda: known_durations(journal),
         lambda: EarlierNights.read(journal, "another"),

@@ -15,13 +15,14 @@ from itertools import chain
 from pytest_npubench.comparison.observation import Night, Observation, of_record
 from pytest_npubench.errors import JournalError
 from pytest_npubench.store.accept_run import session_names, session_place
-from pytest_npubench.store.accepted_session import BETTER, GATES, began_at, is_ahead
+from pytest_npubench.store.accepted_session import began_at, is_ahead
 from pytest_npubench.store.aliases import Aliases
 from pytest_npubench.store.fingerprint import Fingerprint
 from pytest_npubench.store.history.records import SeriesRow
 from pytest_npubench.store.journal_reader import Journal, Record
 from pytest_npubench.store.journal_runs import worse
 from pytest_npubench.verdict import FAILING, VerdictKind
+from pytest_npubench.verdict.result import BETTER, GATES
 
 Measured = tuple[str, str, str]
 """Case, digest and metric."""

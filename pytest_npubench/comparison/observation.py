@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from pytest_npubench.errors import JournalError
 from pytest_npubench.store.accepted_session import AcceptedSession, Quantity, is_ahead
@@ -17,12 +17,12 @@ from pytest_npubench.store.baselines import Baselines
 from pytest_npubench.store.fingerprint import Fingerprint, FingerprintKey
 from pytest_npubench.store.waiting import baselines_option
 from pytest_npubench.verdict import FAILING, JUDGED, Verdict, VerdictKind, judge_jointly
+from pytest_npubench.verdict.case_record import metrics_of
 from pytest_npubench.verdict.observations import MIN_SESSIONS, Rule, Session
 from pytest_npubench.verdict.result import OF_ANSWERS, STATISTICAL, GateKind, Metric
 
 Key = tuple[str, str]
 CANARY = "canary"
-GATES = frozenset(get_args(GateKind))
 CHANGED = frozenset({VerdictKind.REGRESSED, VerdictKind.IMPROVED})
 
 
@@ -98,30 +98,15 @@ def is_canary(case: str) -> bool:
 
 
 def of_record(record: Mapping[str, Any]) -> Iterator[Observation]:
-    """The metrics of a journal's case record that are compared. Raises JournalError where it cannot be read.
-
-    A record from before metrics had gates is judged by ratio.
-    """
+    """The metrics of a journal's case record that are compared. Raises JournalError where they cannot be read."""
+    is_disturbed = record.get("is_partly_disturbed") is True
     try:
-        for name, entry in record.get("metrics", {}).items():
-            samples = tuple(entry["samples"]) or (entry["value"],)
-            observation = Observation(
-                case=record["case"],
-                digest=record["digest"],
-                metric=name,
-                unit=entry["unit"],
-                better=entry["better"],
-                gate=entry.get("gate", "ratio"),
-                margin=entry.get("margin"),
-                processes=tuple(tuple(values) for values in entry.get("processes", (samples,))),
-                is_disturbed=record.get("is_partly_disturbed") is True,
-            )
-            if observation.gate not in GATES or observation.better not in ("lower", "higher"):
-                raise TypeError(f"{name}: gate {observation.gate!r}, better {observation.better!r}")
-            if observation.gate != "none":
-                yield observation
-    except (AttributeError, KeyError, TypeError) as error:
-        raise JournalError(f"case record {record.get('case')!r}: metrics that cannot be read: {error!r}") from None
+        metrics = metrics_of(record.get("metrics", {}))
+    except ValueError as error:
+        raise JournalError(f"case record {record.get('case')!r}: metrics that cannot be read: {error}") from None
+    for metric in metrics:
+        if metric.gate != "none":
+            yield Observation.of_metric(record["case"], record["digest"], metric, is_disturbed=is_disturbed)
 
 
 NamedSessions = Mapping[str, Session]

@@ -29,13 +29,13 @@ from pytest_npubench.comparison.sides import (
 )
 from pytest_npubench.errors import BaselineError, ConfigError, HistoryError
 from pytest_npubench.plain_text import counted
-from pytest_npubench.store.accepted_session import BETTER, GATES
 from pytest_npubench.store.aliases import Aliases
 from pytest_npubench.store.baselines import Baselines
 from pytest_npubench.store.fingerprint import FingerprintKey
 from pytest_npubench.store.history import DEFAULT_URL, SeriesRow, history_series, history_sessions, moment_in_utc
 from pytest_npubench.store.history.address import shown_address
 from pytest_npubench.store.journal_reader import read_journal
+from pytest_npubench.verdict.result import BETTER, GATES
 
 HISTORY = "history:"
 SELECTORS = (*FingerprintKey.__slots__, "device", "git_revision", "hardware", "host", "session")

@@ -16,7 +16,8 @@ from pytest_npubench.plugin.benchmark_bridge import mirror
 from pytest_npubench.plugin.campaign_time import CAMPAIGN_TIME, CampaignTime
 from pytest_npubench.plugin.items import DEVICES, ExpandedCase, node_id
 from pytest_npubench.verdict import Verdict, VerdictKind
-from pytest_npubench.verdict.result import JudgedCase, Judgement, judgement_from_json
+from pytest_npubench.verdict.case_record import judgement_of
+from pytest_npubench.verdict.result import JudgedCase, Judgement
 
 if TYPE_CHECKING:
     from pytest_npubench.plugin.session import BenchSession
@@ -72,7 +73,7 @@ class SuiteCase:
         try:
             earlier = session.earlier_case(expanded, devices)
             resumed = earlier is not None
-            judgement = judgement_from_json(earlier) if earlier else session.campaigns.judgement(expanded, devices)
+            judgement = judgement_of(earlier) if earlier else session.campaigns.judgement(expanded, devices)
         except JournalError:
             raise
         except NpubenchError as error:

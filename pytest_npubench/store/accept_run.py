@@ -17,23 +17,24 @@ accepted. Two stacks on one device, such as jax and torch, have keys and files o
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
-from pytest_npubench.core.record_reader import JSON, WrongEntryError
 from pytest_npubench.errors import BaselineError, JournalError, RunNotAcceptedError
 from pytest_npubench.plain_text import counted, plain
 from pytest_npubench.store.acceptance import CaseResult, MetricResult, SessionResults
-from pytest_npubench.store.accepted_session import BETTER, GATES, JUDGED, AcceptedStack, began_at, is_ahead
+from pytest_npubench.store.accepted_session import AcceptedStack, began_at, is_ahead
 from pytest_npubench.store.baselines import Baselines
 from pytest_npubench.store.fingerprint import FingerprintKey
 from pytest_npubench.store.journal_reader import Journal, Record, Session
 from pytest_npubench.store.journal_runs import Faults, check_whole, run_of, test_faults, worse
-from pytest_npubench.store.json_text import JsonError, take
+from pytest_npubench.store.json_text import take
 from pytest_npubench.store.waiting import WAITS, Allowed, Waiting, answers_changed, changed_since
+from pytest_npubench.verdict import VerdictKind
+from pytest_npubench.verdict.case_record import metrics_of
+from pytest_npubench.verdict.result import Metric
 
 # nothing that fails, and nothing that was not measured
 GREEN = frozenset({"passed", "unchanged", "improved", "no-baseline", "inconclusive", "incomparable", "unavailable"})
@@ -295,7 +296,7 @@ def _sorted_out(
             why = waiting.allowed.reason if record in earlier else waiting.reason(record)
             try:
                 place, result = session_place(record), _result(record, why, since[_measured(record, waiting)])
-            except JsonError as error:
+            except ValueError as error:
                 raise JournalError(f"journal {journal.path}: case record {record['case']}: {error}") from None
             stack = AcceptedStack(device=place.device, fingerprint=fingerprint_of(place.fingerprint))
             _, results = found.groups.setdefault((names[place], stack.fingerprint.key()), (stack, {}))
@@ -320,9 +321,6 @@ def _against(record: Record, faults: Faults, waiting: Waiting) -> str | None:
         if fault := _fault(record, faults):
             return fault
     return waiting.why(record) or None
-
-
-Samples = tuple[int | float, ...]
 
 
 def _red(record: Record) -> str:
@@ -351,67 +349,31 @@ def session_names(records: Iterable[Record]) -> dict[_Place, str]:
     }
 
 
-def _can_be_judged(metric: Record) -> bool:
+def _can_be_judged(metric: Metric) -> bool:
     """Not a figure, and not what was invalid tonight, such as a slope below 0 on a machine under load."""
-    return metric.get("gate") != "none" and (metric.get("verdict") or {}).get("kind") != "invalid"
+    return metric.gate != "none" and (metric.verdict is None or metric.verdict.kind is not VerdictKind.INVALID)
 
 
 def _result(record: Record, reason: str, since: str) -> CaseResult:
-    metrics = take(record, "metrics", (dict,))
+    """Raises ValueError where its metrics cannot be read."""
     return CaseResult(
         hardware=record["hardware"],
         case=record["case"],
         digest=record["digest"],
         metrics=tuple(
-            _metric(name, metrics[name])
-            for name in metrics
-            if _can_be_judged(take(metrics, name, (Mapping,), "metrics"))
+            MetricResult(
+                name=metric.name,
+                unit=metric.unit,
+                better=metric.better,
+                gate=metric.gate,
+                margin=metric.margin,
+                processes=metric.processes,
+            )
+            for metric in filter(_can_be_judged, metrics_of(take(record, "metrics", (dict,))))
         ),
-        frozen=_numbers(record, "frozen"),
-        work=_numbers(record, "work"),
+        frozen={name: float(value) for name, value in (record.get("frozen") or {}).items()},
+        work={name: float(value) for name, value in (record.get("work") or {}).items()},
         reason=reason,
         since=since,
         is_disturbed=record.get("is_partly_disturbed") is True,
     )
-
-
-def _numbers(record: Record, field: str) -> dict[str, float]:
-    """A field of numbers by name, which a record need not have."""
-    found = take(record, field, (Mapping,)) if field in record else {}
-    return {name: float(take(found, name, (int, float), field)) for name in found}
-
-
-def _metric(name: str, metric: Record) -> MetricResult:
-    place = f"metrics.{name}"
-    return MetricResult(
-        name=name,
-        unit=take(metric, "unit", (str,), place),
-        better=BETTER[_one_of(metric, "better", tuple(BETTER), place)],
-        gate=GATES[_one_of(metric, "gate", JUDGED, place)] if "gate" in metric else "ratio",
-        margin=take(metric, "margin", (int, float), place) if metric.get("margin") is not None else None,
-        processes=_processes(metric, place),
-    )
-
-
-def _one_of(metric: Record, name: str, allowed: Collection[str], place: str) -> str:
-    found: str = take(metric, name, (str,), place)
-    if found not in allowed:
-        raise JsonError(f"{place}.{name}: want {' or '.join(allowed)}, found {found!r}")
-    return found
-
-
-def _processes(metric: Record, place: str) -> tuple[tuple[float, ...], ...]:
-    """Those of a suspect measured again in fresh processes; else one, of the samples or of the value alone."""
-    if metric.get("processes"):
-        processes: tuple[Samples, ...] = _as(tuple[Samples, ...], metric["processes"], f"{place}.processes")
-        return processes
-    samples = _as(Samples | None, metric.get("samples"), f"{place}.samples")
-    return (samples or (take(metric, "value", (int, float), place),),)
-
-
-def _as(kind: Any, value: object, place: str) -> Any:
-    """Raises JsonError."""
-    try:
-        return JSON.value(kind, value, place)
-    except WrongEntryError as error:
-        raise JsonError(str(error)) from None

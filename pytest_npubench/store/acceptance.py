@@ -20,8 +20,6 @@ from datetime import datetime
 
 from pytest_npubench.errors import BaselineError
 from pytest_npubench.store.accepted_session import (
-    BETTER,
-    JUDGED,
     AcceptedSession,
     AcceptedStack,
     Frozen,
@@ -37,7 +35,7 @@ from pytest_npubench.store.accepted_session import (
 )
 from pytest_npubench.store.baseline_format import PUBLISHED, BaselineCase
 from pytest_npubench.store.fingerprint import FingerprintKey
-from pytest_npubench.verdict.result import Better, GateKind
+from pytest_npubench.verdict.result import BETTER, JUDGED_GATES, Better, GateKind
 
 NUM_KEPT_SAMPLES = 31
 FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
@@ -220,8 +218,8 @@ def check_result(result: CaseResult) -> None:
 def _check_metric(place: str, metric: MetricResult) -> None:
     if metric.better not in BETTER:
         raise BaselineError(f"{place}: better is {metric.better!r}; want {' or '.join(BETTER)}")
-    if metric.gate not in JUDGED:
-        raise BaselineError(f"{place}: gate is {metric.gate!r}; want {', '.join(JUDGED)}")
+    if metric.gate not in JUDGED_GATES:
+        raise BaselineError(f"{place}: gate is {metric.gate!r}; want {', '.join(JUDGED_GATES)}")
     if metric.margin is not None and not math.isfinite(metric.margin):
         raise BaselineError(f"{place}: margin {metric.margin!r} is not a finite number")
     if not metric.processes:

@@ -28,7 +28,7 @@ import heapq
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
@@ -37,7 +37,7 @@ from pytest_npubench.core.record_reader import JSON, WrongEntryError, check_keys
 from pytest_npubench.errors import StoreError
 from pytest_npubench.store.fingerprint import Fingerprint
 from pytest_npubench.store.json_text import JsonError, Time, check_sum, take, verify_sum
-from pytest_npubench.verdict.result import Better, GateKind
+from pytest_npubench.verdict.result import JUDGED_GATES, Better, GateKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,15 +72,12 @@ class Frozen:
         return msgspec.to_builtins(self)
 
 
-BETTER: Mapping[str, Better] = {name: name for name in get_args(Better)}
-GATES: Mapping[str, GateKind] = {name: name for name in get_args(GateKind)}
-JUDGED = tuple(gate for gate in GATES if gate != "none")
 Samples = Annotated[tuple[float, ...], Meta(min_length=1, description="one or more samples")]
 
 
 def _judged(gate: GateKind) -> GateKind:
     if gate == "none":
-        raise WrongEntryError("", f"want {listed(JUDGED)}, found {gate!r}")
+        raise WrongEntryError("", f"want {listed(JUDGED_GATES)}, found {gate!r}")
     return gate
 
 

@@ -39,6 +39,7 @@ from msgspec import Meta
 from pytest_npubench.core.record_reader import OPEN_JSON, WrongEntryError
 from pytest_npubench.errors import FormatVersionError, JournalError
 from pytest_npubench.store.json_text import JsonError, take
+from pytest_npubench.verdict.case_record import CaseEntry, Samples
 
 FORMAT = "npubench-journal"
 VERSION = 2
@@ -85,8 +86,6 @@ def version_text(version: int) -> str:
 
 
 MAX_DEPTH = 32  # the deepest record of ours has 8 levels
-Samples = tuple[float, ...]
-Pair = Annotated[tuple[float, float], Meta(description="two numbers")]
 Index = Annotated[int, Meta(ge=0, le=2**53, description="a whole number from 0 to 2^53")]
 
 
@@ -140,61 +139,6 @@ class RoundEntry:
     num_late_compiles: Index | None = None
     disturbed: str | None = None
     complete: bool | None = None
-
-
-@dataclass(kw_only=True)
-class VerdictEntry:
-    kind: str
-    reason: str | None = None
-    ratio: float | None = None
-    interval: Pair | None = None
-    mde: float | None = None
-    since: str | None = None
-    alarms_among: int | None = None
-
-
-@dataclass(kw_only=True)
-class MetricEntry:
-    unit: str
-    value: float
-    better: Literal["lower", "higher"]
-    samples: Samples
-    gate: str | None = None
-    margin: float | None = None
-    processes: tuple[Samples, ...] | None = None
-    verdict: VerdictEntry | None = None
-
-
-@dataclass(kw_only=True)
-class CaseEntry:
-    """`fingerprint` is None where the case never reached a device."""
-
-    fingerprint: str | None
-    case: str
-    id: str
-    hardware: str
-    digest: str
-    verdict: VerdictEntry
-    node: str | None = None
-    model: str | None = None
-    axes: Mapping[str, object] | None = None
-    device: str | None = None
-    duration_s: float | None = None
-    resumed: bool | None = None
-    campaign: str | None = None
-    limits: Mapping[str, float] | None = None
-    what: str | None = None
-    measured_s: float | None = None
-    predicted_s: float | None = None
-    error: float | None = None
-    error_interval: Pair | None = None
-    repeat_error: float | None = None
-    metrics: Mapping[str, MetricEntry] | None = None
-    detail: Mapping[str, object] | None = None
-    frozen: Mapping[str, float] | None = None
-    work: Mapping[str, float] | None = None
-    is_disturbed: bool | None = None
-    is_partly_disturbed: bool | None = None
 
 
 @dataclass(kw_only=True)

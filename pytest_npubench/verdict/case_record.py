@@ -1,5 +1,6 @@
-"""A judged case as a journal keeps it, typed: the one reader of case records for reports and the lines of a run's end.
+"""A judged case as a journal keeps it: what its record may hold, and the one reader of such records.
 
+The entries say what a journal's case record may hold; the journal is checked against them when it is written and read.
 What a kind says of its case beyond the verdict is a record of the kind's own class (`Judgement.detail`); the journal
 keeps it as plain data under "detail", and `Cases.of` reads it back into the class. A record of another version that
 lacks a field is not shown half: `Cases.unread` names it.
@@ -9,14 +10,133 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, TypeVar, cast
+from typing import Annotated, Any, Generic, TypeVar, cast
 
-from pytest_npubench.verdict.result import Judgement, Metric, judgement_from_json
+import msgspec
+from msgspec import Meta
+
+from pytest_npubench.verdict import Verdict, VerdictKind
+from pytest_npubench.verdict.result import GATES, JUDGED_GATES, Better, Judgement, Metric
 
 LARGEST = 1e300
+Samples = tuple[float, ...]
+Pair = Annotated[tuple[float, float], Meta(description="two numbers")]
 
 DetailT = TypeVar("DetailT")
 KeyT = TypeVar("KeyT")
+EntryT = TypeVar("EntryT")
+
+
+@dataclass(kw_only=True)
+class VerdictEntry:
+    kind: str
+    reason: str | None = None
+    ratio: float | None = None
+    interval: Pair | None = None
+    mde: float | None = None
+    since: str | None = None
+    alarms_among: int | None = None
+
+    def read(self) -> Verdict:
+        """The verdict. Raises ValueError where its kind is not known here."""
+        return Verdict(**{**vars(self), "kind": VerdictKind(self.kind), "reason": self.reason or ""})
+
+
+@dataclass(kw_only=True)
+class MetricEntry:
+    """`processes` are the samples of each process, where several measured the metric."""
+
+    unit: str
+    value: float
+    better: Better
+    samples: Samples
+    gate: str = "ratio"
+    margin: float | None = None
+    processes: tuple[Samples, ...] | None = None
+    verdict: VerdictEntry | None = None
+
+    def read(self, name: str) -> Metric:
+        """The metric of that name. Raises ValueError where its gate or its verdict is not known here."""
+        if self.gate not in GATES:
+            raise ValueError(f"metrics.{name}.gate: want {' or '.join(JUDGED_GATES)}, found {self.gate!r}")
+        return Metric(
+            name=name,
+            unit=self.unit,
+            value=self.value,
+            better=self.better,
+            samples=self.samples,
+            gate=GATES[self.gate],
+            margin=self.margin,
+            again=(self.processes or ())[1:],
+            verdict=None if self.verdict is None else self.verdict.read(),
+        )
+
+
+@dataclass(kw_only=True)
+class JudgementEntry:
+    """What of a case's record is its judgement."""
+
+    verdict: VerdictEntry
+    what: str | None = None
+    measured_s: float | None = None
+    predicted_s: float | None = None
+    error: float | None = None
+    error_interval: Pair | None = None
+    repeat_error: float | None = None
+    metrics: Mapping[str, MetricEntry] | None = None
+    detail: Mapping[str, Any] | None = None
+    frozen: Mapping[str, float] | None = None
+    work: Mapping[str, float] | None = None
+    is_disturbed: bool | None = None
+    is_partly_disturbed: bool | None = None
+
+    def read(self) -> Judgement:
+        """The judgement that JudgedCase.to_json wrote. Raises ValueError."""
+        given: dict[str, Any] = {name: value for name, value in vars(self).items() if value is not None}
+        return Judgement(
+            **{
+                **given,
+                "verdict": self.verdict.read(),
+                "metrics": tuple(entry.read(name) for name, entry in (self.metrics or {}).items()),
+                "engine": (self.detail or {}).get("engine"),
+            }
+        )
+
+
+@dataclass(kw_only=True)
+class CaseEntry(JudgementEntry):
+    """`fingerprint` is None where the case never reached a device."""
+
+    fingerprint: str | None
+    case: str
+    id: str
+    hardware: str
+    digest: str
+    node: str | None = None
+    model: str | None = None
+    axes: Mapping[str, object] | None = None
+    device: str | None = None
+    duration_s: float | None = None
+    resumed: bool | None = None
+    campaign: str | None = None
+    limits: Mapping[str, float] | None = None
+
+
+def judgement_of(record: Mapping[str, Any]) -> Judgement:
+    """The judgement of a journal's case record. Raises ValueError where it cannot be read."""
+    return _entry(record, JudgementEntry).read()
+
+
+def metrics_of(entries: object) -> tuple[Metric, ...]:
+    """The metrics of a journal's case record, as they stand there. Raises ValueError where they cannot be read."""
+    return tuple(entry.read(name) for name, entry in _entry(entries, dict[str, MetricEntry]).items())
+
+
+def _entry(value: object, kind: type[EntryT]) -> EntryT:
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise ValueError(str(error)) from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,8 +230,6 @@ class Cases:
     def of(self, kind: str, detail: type[DetailT]) -> list[CaseRecord[DetailT]]:
         """The cases of that kind that left a detail, with the detail as a record of that class; an invalid case has
         none."""
-        import msgspec
-
         found = []
         for record in self.records:
             if record.kind == kind and record.detail:
@@ -156,7 +274,7 @@ def _case_record(record: Mapping[str, Any]) -> CaseRecord[Mapping[str, Any]]:
         fingerprint=record["fingerprint"],
         campaign=record.get("campaign"),
         limits=record.get("limits") or {},
-        judgement=judgement_from_json({"metrics": {}, **record}),
+        judgement=judgement_of(record),
         detail=record.get("detail") or {},
         digest=record.get("digest") or "",
         session=record.get("session") or "",

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Literal, get_args
 
 from pytest_npubench.core.case import Case
 from pytest_npubench.errors import MeasurementError
-from pytest_npubench.verdict import Verdict, VerdictKind
+from pytest_npubench.verdict import Verdict
 
 Better = Literal["lower", "higher"]
 GateKind = Literal["ratio", "difference", "exact", "answers", "accuracy", "identical", "none"]
@@ -17,6 +17,9 @@ STATISTICAL: frozenset[GateKind] = frozenset({"ratio", "difference"})
 """Gates of what scatters from night to night: judged in families, and measured again where it is suspect."""
 OF_ANSWERS: frozenset[GateKind] = frozenset({"answers", "accuracy", "identical"})
 """Gates of what a model answers, which are held against the newest accepted session, under another stack too."""
+BETTER: Mapping[str, Better] = {name: name for name in get_args(Better)}
+GATES: Mapping[str, GateKind] = {name: name for name in get_args(GateKind)}
+JUDGED_GATES = tuple(gate for gate in GATES if gate != "none")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,30 +169,6 @@ def _detail_json(judgement: Judgement) -> dict[str, object]:
     return {**fields, **({} if judgement.engine is None else {"engine": judgement.engine})}
 
 
-def judgement_from_json(record: Mapping[str, object]) -> Judgement:
-    """The judgement that to_json wrote into a case record. Raises KeyError, TypeError or ValueError on another."""
-    verdict, metrics = record["verdict"], record["metrics"]
-    if not isinstance(verdict, Mapping) or not isinstance(metrics, Mapping):
-        raise TypeError("verdict and metrics of a case record are objects")
-    detail: Mapping[str, Any] = record.get("detail") or {}  # type: ignore[assignment]
-    return Judgement(
-        verdict=_verdict(verdict),
-        what=str(record.get("what", "")),
-        metrics=tuple(_metric(name, entry) for name, entry in metrics.items()),
-        measured_s=record.get("measured_s"),  # type: ignore[arg-type]
-        predicted_s=record.get("predicted_s"),  # type: ignore[arg-type]
-        error=record.get("error"),  # type: ignore[arg-type]
-        error_interval=_pair(record.get("error_interval")),
-        repeat_error=record.get("repeat_error"),  # type: ignore[arg-type]
-        detail=detail,
-        engine=detail.get("engine"),
-        frozen=record.get("frozen") or {},  # type: ignore[arg-type]
-        work=record.get("work") or {},  # type: ignore[arg-type]
-        is_disturbed=record.get("is_disturbed") is True,
-        is_partly_disturbed=record.get("is_partly_disturbed") is True,
-    )
-
-
 def _metric_json(metric: Metric) -> dict[str, object]:
     """Fields without a value are left out, but for those that every reader expects."""
     optional = {
@@ -207,20 +186,6 @@ def _metric_json(metric: Metric) -> dict[str, object]:
     }
 
 
-def _metric(name: str, entry: Mapping[str, Any]) -> Metric:
-    return Metric(
-        name=name,
-        unit=entry["unit"],
-        value=entry["value"],
-        better=entry["better"],
-        samples=tuple(entry["samples"]),
-        gate=entry.get("gate", "ratio"),
-        margin=entry.get("margin"),
-        again=tuple(tuple(samples) for samples in entry.get("processes", ())[1:]),
-        verdict=_verdict(entry["verdict"]) if entry.get("verdict") else None,
-    )
-
-
 def _verdict_json(verdict: Verdict) -> dict[str, object]:
     return {
         "kind": verdict.kind.value,
@@ -231,22 +196,3 @@ def _verdict_json(verdict: Verdict) -> dict[str, object]:
         **({} if verdict.since is None else {"since": verdict.since}),
         **({} if verdict.alarms_among is None else {"alarms_among": verdict.alarms_among}),
     }
-
-
-def _verdict(entry: Mapping[str, Any]) -> Verdict:
-    return Verdict(
-        kind=VerdictKind(entry["kind"]),
-        reason=entry.get("reason") or "",
-        ratio=entry.get("ratio"),
-        interval=_pair(entry.get("interval")),
-        mde=entry.get("mde"),
-        since=entry.get("since"),
-        alarms_among=entry.get("alarms_among"),
-    )
-
-
-def _pair(value: object) -> tuple[float, float] | None:
-    if not isinstance(value, list | tuple):
-        return None
-    low, high = value
-    return float(low), float(high)

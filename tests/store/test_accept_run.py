@@ -116,7 +116,7 @@ def test_a_green_run_is_one_session_with_its_revision(write, path, directory, ke
 
 def test_the_processes_of_a_suspect_its_samples_or_its_value(write, path, directory, key):
     metrics = {
-        "tbt_s": metric(9.0, processes=[[1.0, 2.0], [3.0], [4.0]]),
+        "tbt_s": metric(1.0, 2.0, processes=[[1.0, 2.0], [3.0], [4.0]]),
         "ttft_s": metric(5.0, 6.0),
         "ratio": metric(unit="", processes=[]),
         "detail_s": metric(1.0, gate="none"),

@@ -11,7 +11,8 @@ from pytest_npubench.errors import BaselineError, MeasurementError
 from pytest_npubench.store.baseline_renaming import rename
 from pytest_npubench.store.baselines import Baselines
 from pytest_npubench.verdict import Verdict, VerdictKind
-from pytest_npubench.verdict.result import Judgement, judgement_from_json
+from pytest_npubench.verdict.case_record import judgement_of
+from pytest_npubench.verdict.result import Judgement
 
 NEW = "buckets/profile/cpu-small-b4-bucket128"
 
@@ -90,6 +91,6 @@ def test_only_finite_numbers_are_fixed(directory, key):
 
 def test_a_record_without_them_is_read():
     verdict = {"kind": "passed", "reason": ""}
-    assert judgement_from_json({"verdict": verdict, "metrics": {}}).frozen == {}
-    found = judgement_from_json({"verdict": verdict, "metrics": {}, "frozen": {"rate_per_s": 0.44}})
+    assert judgement_of({"verdict": verdict, "metrics": {}}).frozen == {}
+    found = judgement_of({"verdict": verdict, "metrics": {}, "frozen": {"rate_per_s": 0.44}})
     assert found.frozen == {"rate_per_s": 0.44}

@@ -9,7 +9,8 @@ from pytest_npubench.errors import MeasurementError
 from pytest_npubench.suites import case_kind, suite
 from pytest_npubench.suites.scheduling import SUITE
 from pytest_npubench.verdict import VerdictKind
-from pytest_npubench.verdict.result import JudgedCase, judgement_from_json
+from pytest_npubench.verdict.case_record import judgement_of
+from pytest_npubench.verdict.result import JudgedCase
 
 from .conftest import KINDS, OF_FILES, OF_TENSORS, serving_plan
 
@@ -59,7 +60,7 @@ def test_on_the_paper_s_load_every_experiment_ends_as_the_paper_s(name, measure)
             judgement=judgement,
         )
         record = json.loads(json.dumps(judged.to_json(), allow_nan=False))
-        again = judgement_from_json(record)
+        again = judgement_of(record)
         assert [metric.value for metric in again.metrics] == [metric.value for metric in judgement.metrics]
         assert kind.settled(case, plan_for(name), measured)
 

@@ -16,7 +16,8 @@ from pytest_npubench.extensions.pairs.suites.offload import SUITE
 from pytest_npubench.extensions.pairs.suites.offload.plan import KINDS_OF
 from pytest_npubench.suites import case_kind, suite
 from pytest_npubench.verdict import VerdictKind
-from pytest_npubench.verdict.result import JudgedCase, judgement_from_json
+from pytest_npubench.verdict.case_record import judgement_of
+from pytest_npubench.verdict.result import JudgedCase
 
 from .conftest import offload_plan, replay_figures, scripted
 
@@ -50,7 +51,7 @@ def judged(name, measured):
         duration_s=1.0,
         judgement=judgement,
     )
-    again = judgement_from_json(json.loads(json.dumps(whole.to_json(), allow_nan=False)))
+    again = judgement_of(json.loads(json.dumps(whole.to_json(), allow_nan=False)))
     assert [metric.value for metric in again.metrics] == [metric.value for metric in judgement.metrics]
     return judgement
 

@@ -14,7 +14,8 @@ from pytest_npubench.extensions.pairs.suites.partition.layers import LayerVisit
 from pytest_npubench.extensions.pairs.suites.partition.points import OverlapVisit, RoundTripVisit, StreamVisit
 from pytest_npubench.suites import case_kind, suite
 from pytest_npubench.verdict import VerdictKind
-from pytest_npubench.verdict.result import JudgedCase, judgement_from_json
+from pytest_npubench.verdict.case_record import judgement_of
+from pytest_npubench.verdict.result import JudgedCase
 
 from .conftest import SHAPES, cases, decision_visit, partition_plan, scripted, split_visit
 
@@ -37,7 +38,7 @@ def judged(name, measured, *, axis=None, plan=PLAN):
         duration_s=1.0,
         judgement=judgement,
     )
-    again = judgement_from_json(json.loads(json.dumps(whole.to_json(), allow_nan=False)))
+    again = judgement_of(json.loads(json.dumps(whole.to_json(), allow_nan=False)))
     assert [metric.value for metric in again.metrics] == [metric.value for metric in judgement.metrics]
     return judgement
 
