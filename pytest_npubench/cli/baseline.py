@@ -197,7 +197,7 @@ def run_anchor(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -
     """Makes sessions anchors. Raises BaselineError where no session is meant."""
     if bool(arguments.sessions) == (arguments.newest is not None):
         parser.error("want sessions, or --newest N")
-    from pytest_npubench.store.anchor_move import move_anchor
+    from pytest_npubench.store.baseline_changes import move_anchor
 
     change = move_anchor(
         arguments.baselines,
@@ -239,7 +239,7 @@ def run_prune(parser: argparse.ArgumentParser, arguments: argparse.Namespace) ->
 
 def run_rename(arguments: argparse.Namespace) -> int:
     """Renames a case. Raises BaselineError on a clash, a circle, or an old name under which nothing was accepted."""
-    from pytest_npubench.store.baseline_renaming import rename
+    from pytest_npubench.store.baseline_changes import rename
 
     done = rename(arguments.baselines, arguments.old, arguments.new)
     if arguments.json:

@@ -5,6 +5,10 @@ Canaries are judged among themselves, all other metrics family by family, as in 
 on either side a metric is judged by its two samples of nights (two_samples); with fewer in B as a run is judged against
 its baseline: each process of B's sessions counts as a process of that run. Below 3 sessions in A there is no baseline.
 Answers of models need no statistics: the newest of B against the newest of A.
+
+Cases that time several choices have the throughput of each, relative to all (stats.ranking.relative_throughputs): where
+the best choice moved, the comparison says so. Worked example: batch 4 at 1.10 and batch 8 at 0.95 before, 0.98 and 1.06
+after: the best was batch 4 and is batch 8; settled where either moved by more than chance.
 """
 
 from __future__ import annotations
@@ -16,14 +20,14 @@ from dataclasses import replace
 
 from pytest_npubench.comparison.members import Common, ComparedMetric, common
 from pytest_npubench.comparison.observation import CANARY, Observation, answer_distance, is_canary, judge_alone
-from pytest_npubench.comparison.optimum import moved_optima
 from pytest_npubench.comparison.other_answers import campaigns_with_other_answers, is_of_answers, other_answers
-from pytest_npubench.comparison.outcome import Comparison, Described, Row, canary_verdict, moved_with
+from pytest_npubench.comparison.outcome import MOVED, Comparison, Described, Row, canary_verdict, moved_with
 from pytest_npubench.comparison.sides import Side
 from pytest_npubench.comparison.stack_changes import stack_changes
 from pytest_npubench.comparison.two_samples import MIN_SESSIONS, judge_two_samples
 from pytest_npubench.errors import ConfigError
 from pytest_npubench.plain_text import counted
+from pytest_npubench.stats.ranking import RELATIVE_THROUGHPUT
 from pytest_npubench.verdict import Judged, Verdict, VerdictKind, judge_jointly
 from pytest_npubench.verdict.observations import Rule, Session, UnusableError, session_entries
 from pytest_npubench.verdict.result import OF_ANSWERS, STATISTICAL
@@ -214,3 +218,25 @@ def _moved(member: ComparedMetric, before: float | None, verdict: Verdict) -> fl
     if before is None or verdict.ratio is None:
         return _level(member, member.new.values())
     return before + verdict.ratio if member.definition.gate == "difference" else before * verdict.ratio
+
+
+def moved_optima(rows: Iterable[Row]) -> tuple[str, ...]:
+    """A sentence for each case whose best choice is another one."""
+    by_case: dict[str, list[Row]] = {}
+    for row in rows:
+        if row.definition.metric.startswith(f"{RELATIVE_THROUGHPUT}/") and None not in (row.before, row.after):
+            by_case.setdefault(row.definition.case, []).append(row)
+    return tuple(text for case, choices in by_case.items() if (text := _optimum_move(case, choices)))
+
+
+def _optimum_move(case: str, rows: Sequence[Row]) -> str:
+    was, now = max(rows, key=lambda row: row.before or 0.0), max(rows, key=lambda row: row.after or 0.0)
+    if was is now:
+        return ""
+    settled = was.kind in MOVED or now.kind in MOVED
+    chance = "" if settled else ", though neither moved by more than chance"
+    return f"{case}: the best choice was {_choice(was)} and is {_choice(now)}{chance}"
+
+
+def _choice(row: Row) -> str:
+    return row.definition.metric.removeprefix(f"{RELATIVE_THROUGHPUT}/")

@@ -27,14 +27,11 @@ from pytest_npubench.store.accepted_session import (
     Quantity,
     Sessions,
     began_at,
-    joins_anchor,
-    kept,
-    of_newest_level,
-    same_samples,
-    with_newest_answers,
 )
-from pytest_npubench.store.baseline_format import PUBLISHED, BaselineCase
+from pytest_npubench.store.baseline_files import PUBLISHED
+from pytest_npubench.store.baseline_format import BaselineCase
 from pytest_npubench.store.fingerprint import FingerprintKey
+from pytest_npubench.store.session_window import joins_anchor, kept, of_newest_level, same_samples, with_newest_answers
 from pytest_npubench.verdict.result import BETTER, JUDGED_GATES, Better, GateKind
 
 NUM_KEPT_SAMPLES = 31

@@ -1,23 +1,37 @@
-"""What a person does to accepted baselines: reject a session, let cases begin anew, drop the keys that nobody runs.
+"""What a person does to accepted baselines: reject a session, let cases begin anew, drop the keys that nobody runs,
+move the anchor to other sessions after a change of speed that is accepted for good, and rename a case.
 
 Each change reads all files under the directory's lock, and replaces those that differ one by one. A kill between two of
 them leaves whole files, and the same command again does the rest.
+
+A renamed case's sessions stay where they are, and aliases.json says under which names they are found. The old digest is
+that of the newest session accepted under the old name. The new one is taken from the new name's newest session where
+there is one, and is else bound when the first session is accepted under the new name.
+
+Worked example: after moving to the newest 5, a case of sessions 1 to 12 has the anchor 8 to 12, and 1 to 7 are window.
 """
 
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
 from pytest_npubench.core.short_id import named, not_one
 from pytest_npubench.errors import BaselineError, did_you_mean
-from pytest_npubench.store.baseline_format import BaselineFile, Rejection, Reset, remove_baseline_file
+from pytest_npubench.store.acceptance import is_case_key
+from pytest_npubench.store.accepted_session import AcceptedSession
+from pytest_npubench.store.aliases import FILE_NAME, Alias, Aliases
+from pytest_npubench.store.baseline_files import remove_baseline_file
+from pytest_npubench.store.baseline_format import BaselineCase, BaselineFile, Rejection, Reset
 from pytest_npubench.store.baselines import Baselines, changing, now, write_changes
+from pytest_npubench.store.session_window import continued, merged
 
 NUM_NAMED = 5
+Group = tuple[str, str]
+"""The key's digest and the case's latest name: a history that may stand under several names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,3 +192,150 @@ def _beyond(files: Iterable[BaselineFile], keep: int) -> list[BaselineFile]:
         device = (file.hardware, file.suite, file.key.accelerator, file.key.device_class)
         groups.setdefault(device, []).append(file)
     return [file for group in groups.values() for file in sorted(group, key=newest_time)[:-keep]]
+
+
+def move_anchor(
+    directory: Path,
+    *,
+    sessions: Collection[str] = (),
+    newest: int | None = None,
+    key: str | None = None,
+    case: str | None = None,
+) -> BaselineChange:
+    """Make these sessions, or the newest ones of each case, the anchor instead of those that were.
+
+    `key` (the 8 hex digits of a file's name) and `case` (a case's key, id or short name) narrow what is changed; a case
+    that holds none of the sessions stays as it is. Sessions that were anchors join the window. Raises BaselineError
+    where the case or a session is not known there, or nothing was accepted there.
+    """
+    with changing(directory) as old:
+        names = {name: old.aliases.latest_name(name) for file in old.files for name in file.cases}
+        wanted_case = None if case is None else the_case(directory, names, case)
+        held = _held(old, key, wanted_case)
+        if not held:
+            raise BaselineError(f"baselines {directory}: no accepted session{_where(key, case)}")
+        anchors = {group: _chosen(found, sessions, newest) for group, found in held.items()}
+        anchored = {name for chosen in anchors.values() for name in chosen}
+        if missing := [wanted for wanted in sessions if not any(means(name, wanted) for name in anchored)]:
+            what = f"no accepted session {missing[0]!r}{_where(key, case)}; {newest_names(old)}"
+            hint = did_you_mean(missing[0], {session.session for entries in held.values() for session in entries})
+            raise BaselineError(f"baselines {directory}: {what}{hint}")
+        changed = [_anchored(old, file, anchors) for file in old.files]
+        paths = write_changes(old, old.with_files(*changed))
+    pairs = [
+        (file.cases[name], case)
+        for file, new in zip(old.files, changed, strict=True)
+        for name, case in new.cases.items()
+    ]
+    return BaselineChange(
+        sessions=tuple(sorted(anchored)), num_cases=sum(was != case for was, case in pairs), paths=paths
+    )
+
+
+def _held(baselines: Baselines, key: str | None, case: str | None) -> dict[Group, list[AcceptedSession]]:
+    """The sessions of each history that is meant, in the order accepted."""
+    held: dict[Group, list[AcceptedSession]] = {}
+    for file in baselines.files:
+        for name, entry in file.cases.items():
+            group = _group(baselines, file, name)
+            if key in (None, group[0]) and (case is None or case == group[1]):
+                held.setdefault(group, []).extend(entry.sessions)
+    # stable: sessions accepted in the same second stay in the order of their entries
+    return {group: sorted(found, key=lambda session: session.accepted_time) for group, found in held.items()}
+
+
+def _group(baselines: Baselines, file: BaselineFile, case: str) -> Group:
+    return file.key.digest(), baselines.aliases.latest_name(case)
+
+
+def _chosen(found: Sequence[AcceptedSession], sessions: Collection[str], newest: int | None) -> frozenset[str]:
+    if newest is not None:
+        return frozenset(session.session for session in found[-newest:])
+    return frozenset(one.session for one in found if any(means(one.session, wanted) for wanted in sessions))
+
+
+def _anchored(baselines: Baselines, file: BaselineFile, anchors: Mapping[Group, Collection[str]]) -> BaselineFile:
+    cases = dict(file.cases)
+    for name, case in file.cases.items():
+        if chosen := anchors.get(_group(baselines, file, name)):
+            sessions = tuple(replace(one, anchor=one.session in chosen) for one in case.sessions)
+            cases[name] = replace(case, sessions=sessions)
+    return replace(file, cases=cases)
+
+
+def _where(key: str | None, case: str | None) -> str:
+    return (f" under the key {key}" if key else "") + (f" of {case}" if case else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Renaming:
+    """An alias that was written: how many sessions under the old digest the new name has taken over."""
+
+    old: str
+    alias: Alias
+    num_sessions: int
+    path: Path
+
+
+def rename(directory: Path, old: str, new: str) -> Renaming:
+    """Let `new` have the history of `old`, both case keys.
+
+    Raises BaselineError where nothing was accepted under the old name, a name is taken, or names go round in a circle.
+    """
+    if not is_case_key(new):
+        raise BaselineError(f"case {new!r}: want SUITE/KIND/ID with a suite of letters, digits and . _ -")
+    with changing(directory) as before:
+        aliases, name = _with_alias(before, old, new)
+        alias = aliases.entries[name]
+        files = [_continued(before, file, name, alias) for file in before.files]
+        path = write_changes(before, replace(before, aliases=aliases).with_files(*files))[0]
+    found = [case for case in _entries(before, name) if case.digest == alias.digest]
+    return Renaming(old=name, alias=alias, num_sessions=sum(len(case.sessions) for case in found), path=path)
+
+
+def _with_alias(before: Baselines, old: str, new: str) -> tuple[Aliases, str]:
+    """The aliases with the renaming, and the name it leads from.
+
+    A name to which a case was renamed but under which nothing was accepted is skipped, because nobody knows which
+    digest it would have had: A -> B -> C becomes A -> C.
+    """
+    digest, aliases = _newest_digest(_entries(before, old)), before.aliases
+    if new != old and aliases.latest_name(new) == old:
+        raise BaselineError(
+            f"cannot rename {old} to {new}: {new} was renamed to {old}; to undo that, take its entry out of {FILE_NAME}"
+        )
+    earlier = aliases.old_name(old)
+    if digest is None and earlier is not None and old not in aliases.entries:
+        digest = aliases.entries[earlier].digest
+        aliases = Aliases(entries={name: alias for name, alias in aliases.entries.items() if name != earlier})
+        old = earlier
+    if digest is None:
+        raise BaselineError(f"baselines {before.directory}: no session was accepted for {old!r}{_near(before, old)}")
+    case_digest = _newest_digest(_entries(before, new))
+    return aliases.renamed(old, Alias(case=new, digest=digest, case_digest=case_digest)), old
+
+
+def _continued(before: Baselines, file: BaselineFile, old: str, alias: Alias) -> BaselineFile:
+    """A file whose sessions under the new name no longer begin an anchor of their own, where the old name has one."""
+    earlier = merged(
+        other.cases[old].sessions for other in before.files if other.key == file.key and old in other.cases
+    )
+    case = file.cases.get(alias.case)
+    if case is None or not earlier:
+        return file
+    sessions = continued(earlier, case.sessions)
+    return replace(file, cases={**file.cases, alias.case: replace(case, sessions=sessions)})
+
+
+def _entries(baselines: Baselines, case: str) -> list[BaselineCase]:
+    return [file.cases[case] for file in baselines.files if case in file.cases]
+
+
+def _newest_digest(entries: Iterable[BaselineCase]) -> str | None:
+    newest = max(entries, key=lambda case: max(one.accepted_time for one in case.sessions), default=None)
+    return None if newest is None else newest.digest
+
+
+def _near(baselines: Baselines, case: str) -> str:
+    known = sorted({name for file in baselines.files for name in file.cases})
+    return did_you_mean(case, known, most=3)

@@ -21,22 +21,18 @@ from pathlib import Path
 from typing import TypeVar
 
 from pytest_npubench.errors import BaselineError
-from pytest_npubench.store.accepted_session import (
+from pytest_npubench.store.accepted_session import AcceptedSession, Frozen, Quantity, Sessions, began_at
+from pytest_npubench.store.aliases import Alias, Aliases
+from pytest_npubench.store.baseline_changes import BaselineChange
+from pytest_npubench.store.baseline_format import BaselineCase, BaselineFile, Rejection, Reset
+from pytest_npubench.store.baselines import Baselines, changing, write_changes
+from pytest_npubench.store.session_window import (
     NUM_ANCHOR_SESSIONS,
-    AcceptedSession,
-    Frozen,
-    Quantity,
-    Sessions,
-    began_at,
     kept,
     of_newest_level,
     same_samples,
     with_newest_answers,
 )
-from pytest_npubench.store.aliases import Alias, Aliases
-from pytest_npubench.store.baseline_changes import BaselineChange
-from pytest_npubench.store.baseline_format import BaselineCase, BaselineFile, Rejection, Reset
-from pytest_npubench.store.baselines import Baselines, changing, write_changes
 
 Name = TypeVar("Name")
 Value = TypeVar("Value")

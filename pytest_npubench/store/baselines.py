@@ -23,12 +23,9 @@ from pytest_npubench.store.acceptance import (
     check_results,
     with_result,
 )
-from pytest_npubench.store.accepted_session import AcceptedSession, Frozen, Quantity, Sessions, merged
+from pytest_npubench.store.accepted_session import AcceptedSession, Frozen, Quantity, Sessions
 from pytest_npubench.store.aliases import FILE_NAME, Aliases
-from pytest_npubench.store.baseline_format import (
-    BaselineCase,
-    BaselineFile,
-    Reset,
+from pytest_npubench.store.baseline_files import (
     baseline_paths,
     locked,
     read_aliases,
@@ -36,8 +33,10 @@ from pytest_npubench.store.baseline_format import (
     write_aliases,
     write_baseline_file,
 )
+from pytest_npubench.store.baseline_format import BaselineCase, BaselineFile, Reset
 from pytest_npubench.store.fingerprint import Fingerprint, FingerprintKey
 from pytest_npubench.store.json_text import JsonError, Time
+from pytest_npubench.store.session_window import merged
 
 __all__ = ["Baselines", "CaseResult", "MetricResult"]
 

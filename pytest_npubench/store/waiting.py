@@ -27,11 +27,12 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_npubench.core.case import campaign_of, is_answers
 from pytest_npubench.errors import BaselineError, did_you_mean
-from pytest_npubench.store.accepted_session import NUM_WINDOW_SESSIONS, AcceptedSession, is_ahead
+from pytest_npubench.store.accepted_session import AcceptedSession, is_ahead
 from pytest_npubench.store.baselines import Baselines
 from pytest_npubench.store.fingerprint import FingerprintKey
 from pytest_npubench.store.journal_reader import Record
 from pytest_npubench.store.journal_runs import RED
+from pytest_npubench.store.session_window import NUM_WINDOW_SESSIONS
 from pytest_npubench.verdict.result import OF_ANSWERS, STATISTICAL
 from pytest_npubench.verdict.work import differences
 

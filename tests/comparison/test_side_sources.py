@@ -11,7 +11,7 @@ from pytest_npubench.comparison.sides import apart
 from pytest_npubench.comparison.stack_changes import stack_changes
 from pytest_npubench.errors import ConfigError, HistoryError, JournalError, StoreError
 from pytest_npubench.store.accept_run import accept_run
-from pytest_npubench.store.baseline_renaming import rename
+from pytest_npubench.store.baseline_changes import rename
 from pytest_npubench.store.history import upload_journal
 from pytest_npubench.store.journal import JournalWriter, read_journal
 

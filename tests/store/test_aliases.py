@@ -8,8 +8,7 @@ from accepted_results import CASE, OTHER, accept, anchor_sessions, result, value
 
 from pytest_npubench.errors import BaselineError, FormatVersionError
 from pytest_npubench.store.aliases import Alias, Aliases
-from pytest_npubench.store.baseline_changes import reject
-from pytest_npubench.store.baseline_renaming import rename
+from pytest_npubench.store.baseline_changes import reject, rename
 from pytest_npubench.store.baselines import Baselines
 
 NEW, NEWER = "buckets/profile/cpu-small-b4-bucket128", "latency/profile/cpu-small-b4-bucket128"
@@ -234,7 +233,7 @@ def test_aliases_of_a_later_version_a_folder_and_a_dangling_link(directory, key)
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from pytest_npubench.store.baseline_renaming import rename
+from pytest_npubench.store.baseline_changes import rename
 Path.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 rename(Path(sys.argv[1]), sys.argv[2], sys.argv[3])
 """

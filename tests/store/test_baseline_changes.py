@@ -8,9 +8,7 @@ import pytest
 from accepted_results import CASE, OTHER, accept, accepted_at, anchor_sessions, result, values
 
 from pytest_npubench.errors import BaselineError
-from pytest_npubench.store.anchor_move import move_anchor
-from pytest_npubench.store.baseline_changes import newest_time, prune, reject
-from pytest_npubench.store.baseline_renaming import rename
+from pytest_npubench.store.baseline_changes import move_anchor, newest_time, prune, reject, rename
 from pytest_npubench.store.baselines import Baselines
 
 NEW = "buckets/profile/cpu-small-b4-bucket128"
@@ -207,7 +205,7 @@ def test_a_key_goes_by_name(three_keys, key):
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from pytest_npubench.store.anchor_move import move_anchor
+from pytest_npubench.store.baseline_changes import move_anchor
 from pytest_npubench.store.baseline_changes import reject
 replace, left = Path.replace, int(sys.argv[3])
 def replace_or_die(self, target):

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pytest_npubench.errors import BaselineError, FormatVersionError, StoreError
-from pytest_npubench.store import baseline_format
-from pytest_npubench.store import baseline_renaming as renaming
+from pytest_npubench.store import baseline_changes as renaming
+from pytest_npubench.store import baseline_files
 from pytest_npubench.store.baselines import Baselines
 
 NEW = "buckets/profile/cpu-small-b4-bucket256"
@@ -197,7 +197,7 @@ def test_a_folder_a_pipe_or_a_giant_in_the_place_of_a_file(accepted, baselines, 
     with pytest.raises(BaselineError, match=f"{accepted.name}: is a pipe; want a file"):
         Baselines.load(baselines.directory)
     accepted.unlink()
-    monkeypatch.setattr(baseline_format, "MAX_BYTES", 1000)
+    monkeypatch.setattr(baseline_files, "MAX_BYTES", 1000)
     accepted.write_bytes(b"{" + b" " * 1000)
     with pytest.raises(BaselineError, match=f"{accepted.name}: has 1001 bytes; at most 1000 are read"):
         Baselines.load(baselines.directory)
@@ -205,7 +205,7 @@ def test_a_folder_a_pipe_or_a_giant_in_the_place_of_a_file(accepted, baselines, 
 
 def test_a_file_too_large_to_be_read_again_is_not_written(accepted, baselines, key, monkeypatch):
     before = accepted.read_bytes()
-    monkeypatch.setattr(baseline_format, "MAX_BYTES", len(before) + 100)
+    monkeypatch.setattr(baseline_files, "MAX_BYTES", len(before) + 100)
     with pytest.raises(BaselineError, match=f"{accepted.name}: .* bytes to write"):
         accept(baselines.directory, key, result((1.0,)), session="s2")
     assert accepted.read_bytes() == before

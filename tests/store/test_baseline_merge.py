@@ -10,10 +10,8 @@ from hypothesis import strategies as st
 
 from pytest_npubench.errors import BaselineError
 from pytest_npubench.store import baseline_changes
-from pytest_npubench.store.anchor_move import move_anchor
-from pytest_npubench.store.baseline_changes import reject, reset
+from pytest_npubench.store.baseline_changes import move_anchor, reject, rename, reset
 from pytest_npubench.store.baseline_merge import merge
-from pytest_npubench.store.baseline_renaming import rename
 from pytest_npubench.store.baselines import Baselines
 
 NEW = "buckets/profile/cpu-small-b4-bucket128"

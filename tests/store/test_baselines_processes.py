@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pytest_npubench.errors import BaselineError
-from pytest_npubench.store import baseline_format
+from pytest_npubench.store import baseline_files
 from pytest_npubench.store.baselines import Baselines, CaseResult, MetricResult
 
 CASE = "buckets/profile/cpu-tiny-b4-bucket128"
@@ -85,16 +85,16 @@ def test_a_fake_full_disk_leaves_the_old_file_whole(tmp_path, key, monkeypatch):
     def fsync(descriptor):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(baseline_format.os, "fsync", fsync)
+    monkeypatch.setattr(baseline_files.os, "fsync", fsync)
     with pytest.raises(BaselineError, match="No space left on device"):
         accept(tmp_path, key, 1)
     assert path.read_bytes() == before
 
 
 def test_a_lock_that_is_held_is_an_error_that_names_it(tmp_path, key, monkeypatch):
-    monkeypatch.setattr(baseline_format, "LOCK_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(baseline_files, "LOCK_TIMEOUT_S", 0.05)
     with (
-        baseline_format.locked(tmp_path),
+        baseline_files.locked(tmp_path),
         pytest.raises(BaselineError, match=r"another process has held .*baselines\.lock for 0\.05 s"),
     ):
         accept(tmp_path, key, 0)

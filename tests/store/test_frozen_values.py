@@ -8,7 +8,7 @@ import pytest
 from accepted_results import CASE, OTHER, accept, result
 
 from pytest_npubench.errors import BaselineError, MeasurementError
-from pytest_npubench.store.baseline_renaming import rename
+from pytest_npubench.store.baseline_changes import rename
 from pytest_npubench.store.baselines import Baselines
 from pytest_npubench.verdict import Verdict, VerdictKind
 from pytest_npubench.verdict.case_record import judgement_of

@@ -5,7 +5,8 @@ from datetime import datetime, timedelta, timezone
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_npubench.store.accepted_session import AcceptedSession, KeptSamples, continued, joins_anchor, kept, merged
+from pytest_npubench.store.accepted_session import AcceptedSession, KeptSamples
+from pytest_npubench.store.session_window import continued, joins_anchor, kept, merged
 
 KEPT = {"tbt_s": KeptSamples(processes=((1.0,),), num_measured=(1,))}
 
