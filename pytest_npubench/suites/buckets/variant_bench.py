@@ -35,9 +35,7 @@ class VariantBench:
     ) -> Mapping[str, str]:
         failures: dict[str, str] = {}
         variants = dict.fromkeys(point.variant for point in points)
-        for variant in sorted(
-            variants, key=lambda variant: variant is not None
-        ):  # the plan's own before those beside it
+        for variant in sorted(variants, key=lambda each: each is not None):  # the plan's own before those beside it
             members = [point for point in points if point.variant == variant]
             failures |= self._load(variant, members, earlier, stage)
         return failures

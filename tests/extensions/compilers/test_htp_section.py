@@ -8,8 +8,12 @@ from typing import Any
 
 from reports.served import case_record
 
-from pytest_npubench.extensions.compilers.suites.graphs.htp_graphs import ChunksDetail, HtpDetail, LayerDetail
-from pytest_npubench.extensions.compilers.suites.graphs.htp_product import ProductDetail
+from pytest_npubench.extensions.compilers.suites.graphs.htp_graphs import (
+    ChunksDetail,
+    HtpDetail,
+    LayerDetail,
+    ProductDetail,
+)
 from pytest_npubench.extensions.compilers.suites.graphs.report import lines, parts
 from pytest_npubench.verdict.case_record import Cases
 

@@ -4,7 +4,7 @@
     cubins     bytes of a GPU's machine code
     compiler   compiles one binary after the other, in a process of its own
     attention_bundles  cycles of a TPU's attention kernel by its machine code
-    runtime    the stack that results are of; package_runtime: those of Qualcomm's and Intel's
+    runtime    the stack that results are of
 
 Nothing runs: binaries, bytes and copies are the device's own, times are the compiler's estimates. jax and its
 plugins are imported in the compiler's process alone. compilers/qnn has Qualcomm's compiler, compilers/npu_compiler.py
@@ -96,7 +96,7 @@ class Compiled(EngineDescriptor):
 
     def open(self, backend: Backend, devices: Sequence[Device], cache_dir: str | None) -> Runtime:
         if (package := IN_ONE_PACKAGE.get(devices[0].family)) is not None:
-            from pytest_npubench.extensions.compilers.compiled.package_runtime import PackageRuntime
+            from pytest_npubench.extensions.compilers.compiled.runtime import PackageRuntime
 
             return PackageRuntime(backend, devices, package)
         from pytest_npubench.extensions.compilers.compiled.runtime import CompilerRuntime

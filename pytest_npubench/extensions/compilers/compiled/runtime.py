@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib import metadata
 
 from pytest_npubench.backends.protocol import Backend, Device, Stack, class_of
 from pytest_npubench.core.measurement import NOT_RUN
@@ -27,3 +28,25 @@ class CompilerRuntime(UnopenedDevices):
 
     def telemetry(self) -> None:
         """Nothing is watched: what is counted does not change with what the machine does."""
+
+
+class PackageRuntime(CompilerRuntime):
+    """Of a compiler that comes in one package: Qualcomm's, Intel's."""
+
+    def __init__(self, backend: Backend, devices: Sequence[Device], package: str) -> None:
+        super().__init__(backend, devices)
+        self._package = package
+
+    def stack(self) -> Stack:
+        bare = class_of(self._devices)
+        stack = replace(bare, device_class=f"{bare.device_class}, {self.topology}, {TITLE}")
+        software = f"{self._package} {_version(self._package)}".strip()
+        return with_software(stack, software, software, ())
+
+
+def _version(package: str) -> str:
+    """ "" where it is not installed."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""

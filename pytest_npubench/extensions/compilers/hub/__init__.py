@@ -6,9 +6,8 @@
     layers       the decoder's parts as ONNX nodes
     decoder      prefill and decode graph of one bucket
     profile      what a profile job's report says: times, memory, and the unit of each layer
-    options      how jobs are run
     ledger       job ids on disk, so that a killed run picks its jobs up again
-    jobs         submit, wait, resume
+    jobs         how jobs are run: submit, wait, resume
     service      devices, uploads and jobs through the vendor's client; client_errors: what that raises, in our words
     probe        asks the service for its devices, in a process of its own
     backend      the device family `qualcomm`: which phones are taken

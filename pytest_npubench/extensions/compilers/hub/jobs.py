@@ -29,14 +29,37 @@ from pytest_npubench.errors import (
 )
 from pytest_npubench.extensions.compilers.hub.graph import GraphSpec
 from pytest_npubench.extensions.compilers.hub.ledger import JobEntry, JobLedger
-from pytest_npubench.extensions.compilers.hub.options import JobOptions
 from pytest_npubench.extensions.compilers.hub.profile import GraphProfile, check_tools, read_profile
 from pytest_npubench.extensions.compilers.hub.service import AiHubService, HubDevice
 
 MAX_UNREACHABLE = 5  # the client itself has retried for half a minute each time
 MAX_PAUSE_S = 300.0
+TARGET_RUNTIME = "qnn_dlc"  # which all three units run
+NUM_ITERATIONS = 100
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobOptions:
+    """How jobs are run, and how long anything is waited for. `qairt` is the version of the tools that jobs are pinned
+    to, None: not. timeout_s counts from a job's submission and holds its time in the queue."""
+
+    qairt: str | None = None
+    qairt_full: str | None = None
+    poll_s: float = 10.0
+    timeout_s: float = 2 * 3600.0
+    rate_limit_s: float = 1800.0
+
+    @property
+    def compile_options(self) -> str:
+        return self._pinned(f"--target_runtime {TARGET_RUNTIME}")
+
+    def profile_options(self, unit: str) -> str:
+        return self._pinned(f"--compute_unit {unit} --max_profiler_iterations {NUM_ITERATIONS}")
+
+    def _pinned(self, text: str) -> str:
+        return f"{text} --qairt_version {self.qairt}" if self.qairt else text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,12 +22,12 @@ from pytest_npubench.engines import engine
 from pytest_npubench.engines.binary_estimate import attention_flops, estimate
 from pytest_npubench.engines.binary_facts import BinaryFacts, BinaryRequest
 from pytest_npubench.errors import CompileRefusedError, DeviceUnavailableError
+from pytest_npubench.extensions.compilers.compiled import compiler
 from pytest_npubench.extensions.compilers.compiled.runtime import CompilerRuntime
-from pytest_npubench.extensions.compilers.suites.compiled import bench as bench_module
 from pytest_npubench.extensions.compilers.suites.compiled.plan import BinaryPoint, BinaryVisit, CompiledPlan
 from pytest_npubench.processes.child import Child, hosted
 from pytest_npubench.suites import hardware_files, suite
-from pytest_npubench.suites.protocol import Choice
+from pytest_npubench.suites.protocol import Choice, Site
 from pytest_npubench.verdict import VerdictKind
 
 GB = 1e9
@@ -104,8 +104,8 @@ def measure(tmp_path: Path) -> Measure:
         device = Device(family="tpu", ordinal=0, name="TPU v5 lite", uuid=f"compiler:{topology}:0")
         runtime = CompilerRuntime(object(), (device,))  # type: ignore[arg-type]  # no backend is asked
         points = plan.binaries(plan.buckets)
-        with patch.object(bench_module, "compiler_process", stand_in):
-            bench = bench_module.binary_bench(runtime, plan, tmp_path / "compiled")
+        with patch.object(compiler, "compiler_process", stand_in):
+            bench = suite("compiled").bench(runtime, plan, Site(folder=tmp_path))
             failures = bench.load(points, (), lambda _: None)
         measured = Measured()
         measured.failures.update(failures)
@@ -271,7 +271,7 @@ def test_a_topology_that_is_not_known_ends_the_campaign_with_those_that_are(
     device = Device(family="tpu", ordinal=0, name="TPU v5 lite", uuid="compiler:v9:2x2:0")
     runtime = CompilerRuntime(object(), (device,))  # type: ignore[arg-type]
     assert runtime.topology == "v9:2x2"
-    with patch.object(bench_module, "compiler_process", lambda *_: Unknown()):
-        bench = bench_module.binary_bench(runtime, plan, Path("never"))
+    with patch.object(compiler, "compiler_process", lambda *_: Unknown()):
+        bench = suite("compiled").bench(runtime, plan, Site(folder=Path("never")))
         with pytest.raises(DeviceUnavailableError, match="v9:2x2"):
             bench.load(plan.binaries((128,)), (), lambda _: None)

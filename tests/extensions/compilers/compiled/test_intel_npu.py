@@ -20,15 +20,15 @@ from pytest_npubench.engines.binary_facts import BinaryFacts, BinaryRequest
 from pytest_npubench.engines.jax_dense.memory import cache_bytes, weight_bytes
 from pytest_npubench.engines.shapes import dense_shape
 from pytest_npubench.errors import CompileRefusedError
+from pytest_npubench.extensions.compilers import npu_compiler
 from pytest_npubench.extensions.compilers.compiled import ENGINE
-from pytest_npubench.extensions.compilers.compiled.package_runtime import PackageRuntime
+from pytest_npubench.extensions.compilers.compiled.runtime import PackageRuntime
 from pytest_npubench.extensions.compilers.npu_compiler import ENVIRONMENT, NpuCompiler, npu_process
-from pytest_npubench.extensions.compilers.suites.compiled import bench as bench_module
 from pytest_npubench.extensions.compilers.suites.compiled.plan import CompiledPlan
 from pytest_npubench.processes.child import Child, hosted
 from pytest_npubench.suites import suite
 from pytest_npubench.suites.hardware_files import load_all
-from pytest_npubench.suites.protocol import Choice
+from pytest_npubench.suites.protocol import Choice, Site
 from pytest_npubench.verdict import VerdictKind
 
 SMALL = replace(dense_shape("llama-3.2-1b"), name="small", num_layers=2, hidden=256, intermediate=512, vocab_size=512)
@@ -81,10 +81,10 @@ def judged(topology: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Call
     spec = replace(load_all([default_directory()])["intel-core-ultra"], buckets=(128, 256))
     (plan,) = suite("compiled").plans(spec, Choice())
     assert isinstance(plan, CompiledPlan)
-    monkeypatch.setattr(bench_module, "npu_process", stand_in)
+    monkeypatch.setattr(npu_compiler, "npu_process", stand_in)
     device = Device(family="openvino", ordinal=0, name="Intel(R) AI Boost", uuid=f"compiler:{topology}:0")
     runtime = PackageRuntime(object(), (device,), "openvino")  # type: ignore[arg-type]  # no backend is asked
-    bench = bench_module.binary_bench(runtime, plan, folder)
+    bench = suite("compiled").bench(runtime, plan, Site(folder=folder))
     measured = Measured()
     measured.failures.update(bench.load(plan.binaries(plan.buckets), (), lambda _: None))
     row: dict[str, tuple[float, ...]] = {}

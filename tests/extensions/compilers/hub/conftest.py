@@ -11,7 +11,7 @@ import pytest
 
 from pytest_npubench.core import hardware
 from pytest_npubench.core.hardware import HardwareSpec
-from pytest_npubench.extensions.compilers.hub.options import JobOptions
+from pytest_npubench.extensions.compilers.hub.jobs import JobOptions
 from pytest_npubench.extensions.compilers.suites.graphs.phone_plan import PhonePlan
 from pytest_npubench.suites.hardware_files import load_hardware
 

@@ -23,7 +23,7 @@ from pytest_npubench.core.hardware import HardwareSpec
 from pytest_npubench.core.measurement import CacheState, Phase
 from pytest_npubench.errors import DeviceUnavailableError, MeasurementError
 from pytest_npubench.extensions.compilers.hub.backend import AiHubRuntime
-from pytest_npubench.extensions.compilers.hub.options import JobOptions
+from pytest_npubench.extensions.compilers.hub.jobs import JobOptions
 from pytest_npubench.extensions.compilers.hub.profile import GraphProfile
 from pytest_npubench.extensions.compilers.suites.graphs.kinds.profile import GraphProfileDetail
 from pytest_npubench.extensions.compilers.suites.graphs.phone_bench import GraphBench, visit
@@ -64,9 +64,7 @@ class Bed:
             plan,
             points,
             site=CampaignSite(devices=(device,), runtime=runtime, fingerprint="f"),
-            make_bench=lambda runtime: GraphBench(
-                runtime, plan, self.folder / "aihub-jobs", self._quick(units=plan.units, **options)
-            ),
+            make_bench=lambda runtime: GraphBench(runtime, plan, self.folder / "aihub-jobs", self._quick(**options)),
             settled=lambda measured: True,
             journal=JournalWriter.open(self.journal, host=collect_host(self.folder), settings={}),
             earlier=read_journal(self.journal) if resume else None,

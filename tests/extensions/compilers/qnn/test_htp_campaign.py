@@ -20,14 +20,14 @@ from pytest_npubench.core.measurement import Phase
 from pytest_npubench.engines import engine
 from pytest_npubench.errors import CompileRefusedError, ConfigError
 from pytest_npubench.extensions.compilers import compiled
-from pytest_npubench.extensions.compilers.compiled.package_runtime import PackageRuntime
+from pytest_npubench.extensions.compilers.compiled.runtime import PackageRuntime
+from pytest_npubench.extensions.compilers.qnn import compiler
 from pytest_npubench.extensions.compilers.qnn.facts import GraphFacts, GraphRequest, Part
 from pytest_npubench.extensions.compilers.suites.compiler_bench import SHARE
-from pytest_npubench.extensions.compilers.suites.graphs import htp_bench as bench_module
 from pytest_npubench.extensions.compilers.suites.graphs.htp_plan import HtpPlan, HtpPoint, HtpVisit
 from pytest_npubench.processes.child import Child, hosted
 from pytest_npubench.suites import hardware_files, suite
-from pytest_npubench.suites.protocol import Choice
+from pytest_npubench.suites.protocol import Choice, Site
 from pytest_npubench.verdict import VerdictKind
 from pytest_npubench.verdict.observations import Rule
 
@@ -105,8 +105,8 @@ def measure(tmp_path: Path) -> Measure:
         chunks = dict.fromkeys(point for bucket in plan.buckets for point in plan.chunks(bucket))
         products = (point for bucket in plan.buckets for point in plan.products(bucket))
         points = (*plan.layers(plan.buckets), plan.head, plan.whole, *answers, *chunks, *products)
-        with patch.object(bench_module, "htp_process", stand_in):
-            bench = bench_module.htp_bench(runtime, plan, tmp_path / "compiled")
+        with patch.object(compiler, "htp_process", stand_in):
+            bench = suite("graphs").bench(runtime, plan, Site(folder=tmp_path))
             failures = bench.load(points, (), stage)
         measured = Measured()
         measured.failures.update(failures)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pytest_npubench.suites.protocol import Choice, Site, Suite
@@ -30,11 +31,24 @@ class Compiled(Suite):
         return program_plans(CompiledPlan, spec, choice.profile) if spec.family in FAMILIES else ()
 
     def bench(self, runtime: Runtime, plan: Any, site: Site) -> Bench[Any]:
+        from pytest_npubench.extensions.compilers import npu_compiler
+        from pytest_npubench.extensions.compilers.compiled import INTEL, compiler
         from pytest_npubench.extensions.compilers.compiled.runtime import CompilerRuntime
-        from pytest_npubench.extensions.compilers.suites.compiled.bench import binary_bench
+        from pytest_npubench.extensions.compilers.suites.compiled.plan import BinaryVisit
+        from pytest_npubench.extensions.compilers.suites.compiler_bench import CompilerBench
 
         assert isinstance(runtime, CompilerRuntime)  # the engine's open() made it
-        return binary_bench(runtime, plan, site.folder / "compiled")
+        folder = site.folder / "compiled"
+        return CompilerBench(
+            runtime,
+            folder,
+            num_devices=plan.spec.tensor_parallel,
+            start=partial(npu_compiler.npu_process, runtime.topology)
+            if plan.spec.family == INTEL
+            else partial(compiler.compiler_process, plan.spec, runtime.topology, folder),
+            request=plan.request,
+            visit=BinaryVisit.of,
+        )
 
     def engine(self, plan: Any) -> EngineDescriptor:
         engine: EngineDescriptor = plan.runner

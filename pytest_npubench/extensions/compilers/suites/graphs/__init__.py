@@ -6,6 +6,7 @@ Each is a campaign of its own: `phone_*.py` have the phone's, `htp_*.py` the com
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pytest_npubench.suites.protocol import Choice, Site, Suite
@@ -38,13 +39,23 @@ class Graphs(Suite):
     def bench(self, runtime: Runtime, plan: Any, site: Site) -> Bench[Any]:
         from pytest_npubench.extensions.compilers.compiled.runtime import CompilerRuntime
 
-        if isinstance(runtime, CompilerRuntime):
-            from pytest_npubench.extensions.compilers.suites.graphs.htp_bench import htp_bench
+        if not isinstance(runtime, CompilerRuntime):
+            from pytest_npubench.extensions.compilers.suites.graphs.phone_bench import GraphBench
 
-            return htp_bench(runtime, plan, site.folder / "compiled")
-        from pytest_npubench.extensions.compilers.suites.graphs.phone_bench import GraphBench
+            return GraphBench(runtime, plan, site.folder / "aihub-jobs")
+        from pytest_npubench.extensions.compilers.qnn import compiler
+        from pytest_npubench.extensions.compilers.suites.compiler_bench import CompilerBench
+        from pytest_npubench.extensions.compilers.suites.graphs.htp_plan import HtpVisit
 
-        return GraphBench(runtime, plan, site.folder / "aihub-jobs")
+        return CompilerBench(
+            runtime,
+            site.folder / "compiled",
+            num_devices=plan.spec.tensor_parallel,
+            start=partial(compiler.htp_process, runtime.topology),
+            request=plan.graph,
+            visit=HtpVisit.of,
+            alone=(plan.whole,),  # its compiler takes six times the weights
+        )
 
     def engine(self, plan: Any) -> EngineDescriptor:
         engine: EngineDescriptor = plan.runner

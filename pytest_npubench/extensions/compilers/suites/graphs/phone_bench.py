@@ -18,9 +18,8 @@ from pytest_npubench.core.measurement import CacheState, CompileRecord
 from pytest_npubench.errors import DeviceUnavailableError, MeasurementError, NpubenchError
 from pytest_npubench.extensions.compilers.hub.backend import AiHubRuntime
 from pytest_npubench.extensions.compilers.hub.graph import GraphSpec
-from pytest_npubench.extensions.compilers.hub.jobs import GraphJobs
+from pytest_npubench.extensions.compilers.hub.jobs import GraphJobs, JobOptions
 from pytest_npubench.extensions.compilers.hub.ledger import JobLedger
-from pytest_npubench.extensions.compilers.hub.options import JobOptions
 from pytest_npubench.extensions.compilers.hub.profile import UNITS, GraphProfile
 from pytest_npubench.extensions.compilers.suites.graphs.phone_plan import GraphPoint, GraphVisit, PhonePlan
 
@@ -46,7 +45,7 @@ class GraphBench:
             device,
             key,
             JobLedger(folder / f"{plan.key}@{_slug(key)}.json"),
-            options or JobOptions(units=plan.units, qairt=api, qairt_full=full),
+            options or JobOptions(qairt=api, qairt_full=full),
             export=_export,
         )
 

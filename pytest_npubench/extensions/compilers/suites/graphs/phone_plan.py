@@ -84,9 +84,9 @@ class PhonePlan(ProgramPlan):
 
     @property
     def settings(self) -> dict[str, object]:
-        from pytest_npubench.extensions.compilers.hub.options import JobOptions
+        from pytest_npubench.extensions.compilers.hub.jobs import JobOptions
 
-        options = JobOptions(units=self.units)
+        options = JobOptions()
         return {
             "buckets": self.buckets,
             "dtype": self.spec.dtype,

@@ -15,10 +15,10 @@ from pytest_npubench.extensions.compilers.suites.graphs.htp_graphs import (
     Graphs,
     HtpDetail,
     LayerDetail,
+    bytes_metric,
     split,
 )
 from pytest_npubench.extensions.compilers.suites.graphs.htp_plan import HtpPlan, HtpPoint, HtpVisit
-from pytest_npubench.extensions.compilers.suites.graphs.htp_product import bytes_metric
 from pytest_npubench.extensions.compilers.suites.programs import (
     BucketCases,
     failed,

@@ -11,9 +11,15 @@ from pytest_npubench.core.case import Case
 from pytest_npubench.core.measurement import Phase
 from pytest_npubench.extensions.compilers.compiled.runtime import TITLE
 from pytest_npubench.extensions.compilers.qnn.facts import Part
-from pytest_npubench.extensions.compilers.suites.graphs.htp_graphs import ChunksDetail, Graphs, HtpDetail
+from pytest_npubench.extensions.compilers.suites.graphs.htp_graphs import (
+    ChunksDetail,
+    Graphs,
+    HtpDetail,
+    bytes_metric,
+    product_metrics,
+    product_of,
+)
 from pytest_npubench.extensions.compilers.suites.graphs.htp_plan import HtpPlan, HtpPoint, HtpVisit
-from pytest_npubench.extensions.compilers.suites.graphs.htp_product import bytes_metric, product_metrics, product_of
 from pytest_npubench.extensions.compilers.suites.programs import BucketCases, failed, last_visit, refused, verdict
 from pytest_npubench.verdict.result import Judgement, Metric
 
