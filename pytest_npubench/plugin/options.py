@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import math
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import pytest
 
 from pytest_npubench import engines
+from pytest_npubench.core.run_option import Option, fraction, names, number
+from pytest_npubench.suites import registered
 
 MARKERS = (
     "gpu: needs any GPU",
@@ -19,29 +18,6 @@ MARKERS = (
     "npubench(rounds, warmup, iterations, max_mean_s, max_median_s): limits and run size of a case that uses the "
     "npubench fixture",
 )
-
-
-@dataclass(frozen=True)
-class Option:
-    """One setting. `read` turns text into its value and raises ValueError with what is allowed."""
-
-    name: str
-    metavar: str
-    help: str
-    read: Callable[[str], Any]
-    default: Any = None
-
-    @property
-    def flag(self) -> str:
-        return "--npubench-" + self.name.replace("_", "-")
-
-    @property
-    def key(self) -> str:
-        return f"npubench_{self.name}"
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def _profile(text: str) -> str:
@@ -69,27 +45,13 @@ def _engine(text: str) -> str:
     raise ValueError(f"want {allowed}{did_you_mean(text, [*others, last])}")
 
 
-def _number(text: str, want: str, fits: Callable[[float], bool]) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value) or not fits(value):
-        raise ValueError(want)
-    return value
-
-
-def _fraction(text: str) -> float:
-    return _number(text, "want a fraction above 0 and up to 1, such as 0.05", lambda value: 0 < value <= 1)
-
-
 def _seconds(text: str) -> float:
-    return _number(text, f"want seconds above 0, up to {LONGEST_S}", lambda value: 0 < value <= LONGEST_S)
+    return number(text, f"want seconds above 0, up to {LONGEST_S}", lambda value: 0 < value <= LONGEST_S)
 
 
 def _wait(text: str) -> float:
     want = f"want seconds, or -1 to wait for ever; at most {LONGEST_S}"
-    return _number(text, want, lambda value: 0 <= value <= LONGEST_S or value == -1)
+    return number(text, want, lambda value: 0 <= value <= LONGEST_S or value == -1)
 
 
 def _path(text: str) -> str:
@@ -99,29 +61,19 @@ def _path(text: str) -> str:
 
 
 def _margin(text: str) -> float:
-    return _number(text, "want a fraction from 0 to below 1, such as 0.01", lambda value: 0 <= value < 1)
+    return number(text, "want a fraction from 0 to below 1, such as 0.01", lambda value: 0 <= value < 1)
 
 
 def _count(text: str) -> int:
-    return int(_number(text, "want a whole number from 0 to 100", lambda value: value in range(101)))
+    return int(number(text, "want a whole number from 0 to 100", lambda value: value in range(101)))
 
 
 def _parts(text: str) -> tuple[str, ...]:
     from pytest_npubench.store.fingerprint import FingerprintKey
 
-    if unknown := [name for name in _names(text) if name not in FingerprintKey.__slots__]:
+    if unknown := [name for name in names(text) if name not in FingerprintKey.__slots__]:
         raise ValueError(f"{unknown[0]!r} is no part of a key; want {', '.join(FingerprintKey.__slots__)}")
-    return _names(text)
-
-
-def _rivals(text: str) -> tuple[str, ...]:
-    from pytest_npubench.errors import RegistryError
-    from pytest_npubench.predictors import rivals
-
-    try:
-        return rivals(_names(text))
-    except RegistryError as error:
-        raise ValueError(str(error)) from None
+    return names(text)
 
 
 def _shard(text: str) -> tuple[int, int]:
@@ -136,15 +88,16 @@ def _shard(text: str) -> tuple[int, int]:
 
 def _ordinals(text: str) -> tuple[int, ...]:
     try:
-        return tuple(int(name) for name in _names(text))
+        return tuple(int(name) for name in names(text))
     except ValueError:
         raise ValueError("want device numbers separated by commas, such as 0,2") from None
 
 
 DEFAULT_BASELINES = "baselines"
 LONGEST_S = 31_536_000  # a year
+OF_SUITES = tuple(option for suite in registered().values() for option in suite.options)
 OPTIONS = (
-    Option("require", "NAME[,NAME]", "exit with code 4 unless cases of these markers or devices can run", _names, ()),
+    Option("require", "NAME[,NAME]", "exit with code 4 unless cases of these markers or devices can run", names, ()),
     Option("profile", "NAME", "run size: quick (default), nightly or full", _profile, "quick"),
     Option(
         "engine",
@@ -158,12 +111,7 @@ OPTIONS = (
     Option("baselines", "DIR", "accepted baselines (default: baselines/ in the root)", _path, DEFAULT_BASELINES),
     Option("journal", "PATH", "the run's journal (default: .npubench/journal.jsonl in the root directory)", _path),
     Option("report", "PATH.html", "write an HTML report of the run", _path),
-    Option("case_error", "FRACTION", "tighten the hardware file's limit on a case's prediction error", _fraction),
-    Option("mean_error", "FRACTION", "tighten the hardware file's limit on the mean prediction error", _fraction),
-    Option("predictors", "NAME[,NAME]", "show rivals of LENS beside it, such as linear; all: every one", _rivals, ()),
-    Option(
-        "active_band", "FRACTION", "repeat profile points until the bands are this narrow (default: fixed)", _fraction
-    ),
+    *OF_SUITES,
     Option("compile_cache", "DIR", "persistent compilation cache (default: none, every compile is cold)", _path),
     Option(
         "margin",
@@ -174,8 +122,8 @@ OPTIONS = (
     ),
     Option("remeasure", "N", "measure suspects again in so many fresh processes (default 2; 0: never)", _count, 2),
     Option("compare_across", "PART[,PART]", "compare although this part of the baseline key differs", _parts, ()),
-    Option("require_judged", "FRACTION", "fail unless this share of the cases is compared with a baseline", _fraction),
-    Option("other_load", "FRACTION", "share of our cores that others may use (default 0.5; 1: any)", _fraction, 0.5),
+    Option("require_judged", "FRACTION", "fail unless this share of the cases is compared with a baseline", fraction),
+    Option("other_load", "FRACTION", "share of our cores that others may use (default 0.5; 1: any)", fraction, 0.5),
     Option(
         "disturbed",
         "NAME",
@@ -233,7 +181,6 @@ def add_options(parser: pytest.Parser) -> None:
 
 def register_markers(config: pytest.Config) -> None:
     from pytest_npubench.core.families import markers
-    from pytest_npubench.suites import registered
 
     lines = dict(markers()) | dict(line.split(": ", 1) for line in MARKERS)
     for name, suite in registered().items():

@@ -117,14 +117,7 @@ class BenchSession:
     def choice(self) -> Choice:
         """What plans depend on of this run's settings."""
         settings = self.settings
-        return Choice(
-            profile=settings.profile,
-            engine=settings.engine,
-            case_error=settings.case_error,
-            mean_error=settings.mean_error,
-            rivals=settings.predictors,
-            active_band=settings.active_band,
-        )
+        return Choice(profile=settings.profile, engine=settings.engine, options=settings.of_suites)
 
     def plans(self, suite: Suite) -> Sequence[CampaignPlan]:
         """One for each campaign that a suite can have under the run's profile, over all hardware files."""

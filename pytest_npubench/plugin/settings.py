@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_npubench.core.regular_file import SMALL_BYTES, read_text
+from pytest_npubench.core.run_option import Option
 from pytest_npubench.errors import HistoryError, did_you_mean
 from pytest_npubench.plain_text import plain
 from pytest_npubench.plugin.items import root_of_run
-from pytest_npubench.plugin.options import DEFAULT_BASELINES, GONE, OPTIONS, Option
+from pytest_npubench.plugin.options import DEFAULT_BASELINES, GONE, OF_SUITES, OPTIONS
 from pytest_npubench.processes import CHILD
 
 if sys.version_info >= (3, 11):
@@ -32,7 +33,8 @@ REMEASURING = "NPUBENCH_REMEASURING"  # set in the environment of a process that
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Paths are absolute; limits are fractions; times are seconds; None where nothing was said."""
+    """Paths are absolute; limits are fractions; times are seconds; None where nothing was said. of_suites: by name, the
+    values of suites' own options."""
 
     require: tuple[str, ...]
     profile: str
@@ -48,10 +50,7 @@ class Settings:
     openmetrics: Path | None
     annotates: bool
     disturbed: str
-    case_error: float | None
-    mean_error: float | None
-    predictors: tuple[str, ...]
-    active_band: float | None
+    of_suites: Mapping[str, Any]
     compile_cache: Path | None
     margin: float
     remeasure: int
@@ -79,6 +78,7 @@ class Settings:
             if config.getini(f"npubench_{name}"):
                 raise pytest.UsageError(f"{config.inipath}: npubench_{name} is unknown by now: {GONE[name]}")
         values = {option.name: _value(option, config, table) for option in OPTIONS}
+        of_suites = {option.name: values.pop(option.name) for option in OF_SUITES}
         remeasuring, child = REMEASURING in os.environ, CHILD in os.environ
         if remeasuring or child:  # samples are wanted, and nothing else
             values |= dict.fromkeys(("markdown", "csv", "openmetrics"))
@@ -94,6 +94,7 @@ class Settings:
                 "report": _report(values["report"], here),
                 **{name: _file(name, values[name], here) for name in ("markdown", "csv", "openmetrics")},
                 "history": _history(values["history"]),
+                "of_suites": of_suites,
                 "compile_cache": here / values["compile_cache"] if values["compile_cache"] else None,
             },
             accept=config.getoption("npubench_accept") and not (remeasuring or child),

@@ -20,6 +20,7 @@ from pytest_npubench.suites.protocol import Suite
 if TYPE_CHECKING:
     from pytest_npubench.campaign.protocol import CaseKind
     from pytest_npubench.core.record_reader import TomlTable
+    from pytest_npubench.core.run_option import Option
     from pytest_npubench.reports.page import Shown
 
 WHAT, GROUP = "suite", "pytest_npubench.suites"
@@ -29,12 +30,14 @@ OF_EXTENSIONS = ("offload", "partition")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registered:
-    """A suite's name, what its marker says, its section of hardware files, and how it is had."""
+    """A suite's name, what its marker says, its section of hardware files, and how it is had. options: its own, which
+    are those of a suite of this package alone: nobody imports another distribution's for them."""
 
     name: str
     about: str
     section: str | None
     load: Callable[[], Suite]
+    options: tuple[Option, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +52,13 @@ class UnreadSection:
 def registered() -> Mapping[str, Registered]:
     """By name: those of this package first, extensions included, then those of other distributions."""
     found = {
-        suite.name: Registered(name=suite.name, about=suite.about, section=suite.section, load=partial(_itself, suite))
+        suite.name: Registered(
+            name=suite.name,
+            about=suite.about,
+            section=suite.section,
+            load=partial(_itself, suite),
+            options=suite.options,
+        )
         for suite in _ours()
     }
     for name, entry in entries(WHAT, GROUP, found).items():

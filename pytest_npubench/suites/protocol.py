@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pytest_npubench.campaign.visits import Round
     from pytest_npubench.core.hardware import HardwareSpec
     from pytest_npubench.core.record_reader import TomlTable
+    from pytest_npubench.core.run_option import Option
     from pytest_npubench.engines.descriptor import EngineDescriptor
     from pytest_npubench.reports.lanes import Lane
     from pytest_npubench.reports.page import Chart, Parts, Rounds, Table
@@ -45,16 +46,11 @@ KIND, KINDS = "kind", "pytest_npubench.kinds"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """What a run chose, as far as plans depend on it. The errors are limits that it tightens; None: the file's own.
-    rivals: predictors whose errors stand beside LENS's. active_band: the fraction of a prediction that the bands of
-    active profiling are to be within; None: fixed repeats."""
+    """What a run chose, as far as plans depend on it. options: values of suites' own options, by name."""
 
     profile: str = "quick"
     engine: str = REFERENCE
-    case_error: float | None = None
-    mean_error: float | None = None
-    rivals: tuple[str, ...] = ()
-    active_band: float | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +80,8 @@ class Suite:
     name: ClassVar[str]
     about: ClassVar[str]
     section: ClassVar[str | None] = None
+    options: ClassVar[tuple[Option, ...]] = ()
+    """Settings of a run that are its own: plans find their values in Choice.options."""
     only_by_name: ClassVar[bool] = False
     """Whether its cases run only where a run names it: by its marker in -m, or by the path of its folder or a file."""
 

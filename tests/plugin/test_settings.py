@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_npubench import suites
 from pytest_npubench.plugin.options import FLAGS, OPTIONS
 from pytest_npubench.plugin.settings import REMEASURING, Settings
 from pytest_npubench.store.history.address import parse_address
@@ -26,7 +27,7 @@ def test_defaults(settings, pytester):
     found = settings()
     assert (found.profile, found.require, found.devices) == ("quick", (), None)
     assert (found.hardware, found.report, found.compile_cache) == (None, None, None)
-    assert (found.case_error, found.mean_error) == (None, None)
+    assert found.of_suites == {"case_error": None, "mean_error": None, "predictors": (), "active_band": None}
     assert (found.lock_timeout, found.probe_timeout) == (10.0, 120.0)
     assert (found.accept, found.resume) == (False, False)
     assert (found.margin, found.remeasure, found.compare_across) == (0.01, 2, ())
@@ -49,7 +50,7 @@ def test_the_table_takes_toml_lists_and_numbers(settings):
     table = '[tool.npubench]\nrequire = ["tpu", "mini"]\ndevices = [0, 2]\ncase_error = 0.05\nmean_error = 1\n'
     found = settings(table=table)
     assert (found.require, found.devices) == (("tpu", "mini"), (0, 2))
-    assert (found.case_error, found.mean_error) == (0.05, 1.0)
+    assert (found.of_suites["case_error"], found.of_suites["mean_error"]) == (0.05, 1.0)
     table = '[tool.npubench]\ncompare_across = ["driver", "runtime"]\nshard = "2/3"\nremeasure = 0\nmargin = 0\n'
     found = settings(table=table)
     assert (found.compare_across, found.shard) == (("driver", "runtime"), (2, 3))
@@ -168,7 +169,10 @@ def test_a_process_that_measures_suspects_again_wants_samples_and_nothing_else(s
 
 def test_every_setting_has_an_option(settings):
     names = {option.name for option in OPTIONS} | {name.replace("-", "_") for name, _ in FLAGS}
-    assert set(Settings.__slots__) - {"is_default_baselines", "remeasuring", "step_summary", "annotates"} == names
+    of_suites = {option.name for suite in suites.usable() for option in suite.options}
+    others = {"is_default_baselines", "remeasuring", "step_summary", "annotates", "of_suites"}
+    assert set(Settings.__slots__) - others == names - of_suites
+    assert of_suites == {"case_error", "mean_error", "predictors", "active_band"}
 
 
 def test_a_limit_can_only_be_tightened(project):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from pytest_npubench.core.run_option import Option, fraction, names
 from pytest_npubench.suites.protocol import Choice, Site, Suite
 
 if TYPE_CHECKING:
@@ -20,9 +21,32 @@ if TYPE_CHECKING:
     from pytest_npubench.verdict.case_record import CaseRecord, Cases
 
 
+def _rivals(text: str) -> tuple[str, ...]:
+    from pytest_npubench.errors import RegistryError
+    from pytest_npubench.predictors import rivals
+
+    try:
+        return rivals(names(text))
+    except RegistryError as error:
+        raise ValueError(str(error)) from None
+
+
 class Buckets(Suite):
     name = "buckets"
     about = "bucket profiling and latency prediction"
+    options = (
+        Option("case_error", "FRACTION", "tighten the hardware file's limit on a case's prediction error", fraction),
+        Option("mean_error", "FRACTION", "tighten the hardware file's limit on the mean prediction error", fraction),
+        Option(
+            "predictors", "NAME[,NAME]", "show rivals of LENS beside it, such as linear; all: every one", _rivals, ()
+        ),
+        Option(
+            "active_band",
+            "FRACTION",
+            "repeat profile points until the bands are this narrow (default: fixed)",
+            fraction,
+        ),
+    )
 
     def plans(self, spec: HardwareSpec, choice: Choice) -> Iterable[CampaignPlan]:
         from pytest_npubench.suites.buckets.plan import chosen_plans

@@ -281,14 +281,15 @@ def bucket_plans(
 def chosen_plans(spec: HardwareSpec, choice: Choice) -> Iterator[BucketPlan]:
     """Those of a run, under limits that it may tighten, as they are measured on its engine. Raises ConfigError for a
     limit that is looser than the hardware file's."""
+    asked = choice.options
     plans = bucket_plans(
         spec,
         choice.profile,
         choice.engine,
-        case_error=_tightened("case_error", choice.case_error, spec.case_error),
-        mean_error=_tightened("mean_error", choice.mean_error, spec.mean_error),
-        rivals=choice.rivals,
-        active_band=choice.active_band,
+        case_error=_tightened("case_error", asked.get("case_error"), spec.case_error),
+        mean_error=_tightened("mean_error", asked.get("mean_error"), spec.mean_error),
+        rivals=asked.get("predictors", ()),
+        active_band=asked.get("active_band"),
     )
     every = tuple(plans)
     yield from _with_online(every)

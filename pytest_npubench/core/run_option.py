@@ -1,0 +1,45 @@
+"""A setting of a run, as the plugin and the suites declare it: an option of pytest's and a key of its ini file."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Option:
+    """One setting. `read` turns text into its value and raises ValueError with what is allowed."""
+
+    name: str
+    metavar: str
+    help: str
+    read: Callable[[str], Any]
+    default: Any = None
+
+    @property
+    def flag(self) -> str:
+        return "--npubench-" + self.name.replace("_", "-")
+
+    @property
+    def key(self) -> str:
+        return f"npubench_{self.name}"
+
+
+def names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def number(text: str, want: str, fits: Callable[[float], bool]) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value) or not fits(value):
+        raise ValueError(want)
+    return value
+
+
+def fraction(text: str) -> float:
+    return number(text, "want a fraction above 0 and up to 1, such as 0.05", lambda value: 0 < value <= 1)
