@@ -11,7 +11,7 @@ from pytest_npubench.errors import StoreError
 
 if TYPE_CHECKING:
     from pytest_npubench.cli.arguments import Commands
-    from pytest_npubench.store.journal_reader import Journal
+    from pytest_npubench.store.journal_reader import DamagedSession, Journal, Record, Session
 
 EXAMPLE = "npubench journal check .npubench/journal.jsonl"
 WHOLE, DAMAGED = 0, 1
@@ -48,42 +48,30 @@ def _checked(path: Path) -> dict[str, Any]:
 
 
 def _of_journal(journal: Journal) -> dict[str, Any]:
-    sessions = [
-        {
-            "session": session.id,
-            "run": session.run,
-            "version": session.header["version"],
-            "worker": session.header["worker"],
-            "started_at": session.header["started_at"],
-            "records": len(session.records),
-            "exit_status": None if session.end is None else session.end["exit_status"],
-            "whole": True,
-        }
-        for session in journal.sessions
-    ]
-    damaged = [
-        {
-            "session": session.id,
-            "run": session.run,
-            "version": None if session.header is None else session.header["version"],
-            "worker": None if session.header is None else session.header["worker"],
-            "started_at": None if session.header is None else session.header["started_at"],
-            "records": len(session.records),
-            "exit_status": None,
-            "whole": False,
-        }
-        for session in journal.damaged
-    ]
+    whole = [_of_session(session, session.end) for session in journal.sessions]
+    damaged = [_of_session(session, None) for session in journal.damaged]
     return {
         "journal": str(journal.path),
         "whole": not journal.damage,
         "error": None,
-        "sessions": sessions + damaged,
+        "sessions": [{**session, "whole": True} for session in whole]
+        + [{**session, "whole": False} for session in damaged],
         "damage": [
-            {"line": found.line, "what": found.what.lstrip(": "), "sessions": list(found.sessions)}
-            for found in journal.damage
+            {"line": damage.line, "what": damage.what.lstrip(": "), "sessions": list(damage.sessions)}
+            for damage in journal.damage
         ],
         "torn": list(journal.torn),
+    }
+
+
+def _of_session(session: Session | DamagedSession, end: Record | None) -> dict[str, Any]:
+    header = session.header or {}
+    return {
+        "session": session.id,
+        "run": session.run,
+        **{name: header.get(name) for name in ("version", "worker", "started_at")},
+        "records": len(session.records),
+        "exit_status": None if end is None else end["exit_status"],
     }
 
 

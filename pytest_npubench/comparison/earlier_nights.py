@@ -90,17 +90,7 @@ class EarlierNights:
             if row.compared is None or row.compared == INVALID:
                 continue
             night = Night(
-                seen=Observation(
-                    case=row.case,
-                    digest=row.digest,
-                    metric=row.metric,
-                    unit=row.unit,
-                    better=BETTER[row.better],
-                    gate=GATES[row.gate],
-                    margin=row.margin,
-                    processes=row.processes,
-                    is_disturbed=row.is_partly_disturbed,
-                ),
+                seen=row_observation(row),
                 session=row.session if len(places[row.session]) == 1 else f"{row.session}@{row.device}",
                 began_at=began_at(row.session, row.started_at),
                 stack=row.fingerprint,
@@ -126,6 +116,21 @@ class EarlierNights:
         """Those of a metric, under all names that its case had."""
         rows = [self.nights.get((name, of, metric), ()) for name, of in aliases.names(case, digest)]
         return tuple(sorted(chain.from_iterable(rows), key=lambda night: night.began_at))
+
+
+def row_observation(row: SeriesRow) -> Observation:
+    """The metric of a history's row as it was observed."""
+    return Observation(
+        case=row.case,
+        digest=row.digest,
+        metric=row.metric,
+        unit=row.unit,
+        better=BETTER[row.better],
+        gate=GATES[row.gate],
+        margin=row.margin,
+        processes=row.processes,
+        is_disturbed=row.is_partly_disturbed,
+    )
 
 
 def _nights(record: Record, session: str, began: datetime, stack: Fingerprint) -> Iterator[Night]:

@@ -48,10 +48,6 @@ class Observation:
         return self.case, self.metric
 
     @property
-    def is_canary(self) -> bool:
-        return is_canary(self.case)
-
-    @property
     def family(self) -> tuple[str, ...]:
         """What a night does to all alike is looked for among metrics of one unit that are held to one margin in one
         way; without a unit, of one name.
@@ -60,7 +56,7 @@ class Observation:
         other cases have in common.
         """
         margin = "" if self.margin is None else f"{self.margin:g}"
-        return CANARY if self.is_canary else "", self.gate, self.better, self.unit or self.metric, margin
+        return CANARY if is_canary(self.case) else "", self.gate, self.better, self.unit or self.metric, margin
 
     def rule(self, margin: float) -> Rule:
         """How it is judged; `margin` is the run's. Its group is the family in words, such as "s, margin 0.1"."""
@@ -379,11 +375,7 @@ def _from_the_future(sessions: Sequence[str], baselines: Baselines) -> Verdict:
 
 def quantity_changes(old: Quantity | Observation, new: Observation) -> tuple[str, ...]:
     """In what a metric is another quantity than before, such as "unit s -> ms"."""
-    parts = (
-        ("unit", old.unit or "none", new.unit or "none"),
-        ("better", old.better, new.better),
-        ("gate", old.gate, new.gate),
-    )
+    parts = ((name, getattr(old, name) or "none", getattr(new, name) or "none") for name in ("unit", "better", "gate"))
     return tuple(f"{name} {before} -> {after}" for name, before, after in parts if before != after)
 
 

@@ -16,6 +16,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from urllib.parse import parse_qsl, urlencode
 
+from pytest_npubench.comparison.earlier_nights import row_observation
 from pytest_npubench.comparison.journal_sessions import journal_sessions
 from pytest_npubench.comparison.observation import Key, Observation
 from pytest_npubench.comparison.sides import (
@@ -35,7 +36,6 @@ from pytest_npubench.store.fingerprint import FingerprintKey
 from pytest_npubench.store.history import DEFAULT_URL, SeriesRow, history_series, history_sessions, moment_in_utc
 from pytest_npubench.store.history.address import shown_address
 from pytest_npubench.store.journal_reader import read_journal
-from pytest_npubench.verdict.result import BETTER, GATES
 
 HISTORY = "history:"
 SELECTORS = (*FingerprintKey.__slots__, "device", "git_revision", "hardware", "host", "session")
@@ -136,7 +136,7 @@ def _history_side(text: str) -> Side:
         if row.session in ended and row.gate not in ("none", "answers"):
             new = _OpenSource(started_at=row.started_at, facts=_row_facts(row), whole=row.fingerprint is not None)
             source = sessions.setdefault((row.session, row.device, row.key), new)
-            source.observations[row.case, row.metric] = _row_observation(row)
+            source.observations[row.case, row.metric] = row_observation(row)
     names = [session for session, _, _ in sessions]
     num_running = len({row.session for row in rows} - ended)
     notes = [f"left out: {counted(num_running, 'session')} without an end record"] if num_running else []
@@ -174,19 +174,6 @@ def _row_facts(row: SeriesRow) -> dict[str, str]:
         "host": row.host or UNKNOWN,
         "device": row.device,
     }
-
-
-def _row_observation(row: SeriesRow) -> Observation:
-    return Observation(
-        case=row.case,
-        digest=row.digest,
-        metric=row.metric,
-        unit=row.unit,
-        better=BETTER[row.better],
-        gate=GATES[row.gate],
-        margin=row.margin,
-        processes=row.processes,
-    )
 
 
 def _query(text: str) -> tuple[str, dict[str, str], datetime | None]:

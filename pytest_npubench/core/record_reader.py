@@ -7,8 +7,6 @@ from the key of its name says so by `field(metadata=...)`: key(...), GIVEN, TABL
 
 Worked example: with `set: Counts` in the record at "buckets", {"set": [256, 128]} raises WrongEntryError("buckets.set",
 "256 is followed by 128; want a list of one or more whole numbers of at least 1, each larger than the one before").
-
-TomlTable is the outermost table of a TOML file, which knows where it is.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ import msgspec
 from msgspec import Meta
 
 from pytest_npubench.core.regular_file import SMALL_BYTES, read_text
-from pytest_npubench.errors import ConfigError, NpubenchError
+from pytest_npubench.errors import ConfigError, NpubenchError, did_you_mean
 
 RecordT = TypeVar("RecordT")
 ValuesT = TypeVar("ValuesT", bound=Collection[Any])
@@ -109,7 +107,7 @@ def check_keys(name: str, keys: Collection[str], allowed: Collection[str]) -> No
     """Raises WrongEntryError where a table has a key that is not allowed."""
     for key in keys:
         if key not in allowed:
-            problem = f"unknown key{_hint(key, allowed)}; allowed: {listed(allowed)}"
+            problem = f"unknown key{did_you_mean(key, allowed).replace('; ', ', ')}; allowed: {listed(allowed)}"
             raise WrongEntryError(dotted(name, key), problem)
 
 
@@ -250,8 +248,7 @@ class RecordReader:
     def table(self, entries: object, key: str) -> Mapping[str, object]:
         """Raises WrongEntryError where it is none."""
         if not isinstance(entries, Mapping):
-            instead = f"found {kind_of(entries)}" if self.is_json else f"not {entries!r}"
-            raise WrongEntryError(key, f"want {self._table_name}, {instead}")
+            raise self._wrong(Mapping[str, object], entries, key)
         return entries
 
     def _wrong(self, kind: Any, value: object, key: str) -> WrongEntryError:
@@ -353,13 +350,6 @@ def _name_field(kind: Any) -> str | None:
     """The field of a record that is given its table's name."""
     members = fields(kind) if is_dataclass(kind) else ()
     return next((each.name for each in members if each.metadata == TABLE_NAME), None)
-
-
-def _hint(name: str, allowed: Collection[str]) -> str:
-    from difflib import get_close_matches  # only an error needs it, and every import is paid by every pytest run
-
-    close = get_close_matches(name, allowed, n=1)
-    return f", did you mean {close[0]!r}?" if close else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

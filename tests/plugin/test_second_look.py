@@ -11,7 +11,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from pytest_npubench.comparison.observation import Observation
+from pytest_npubench.comparison.observation import Observation, is_canary
 from pytest_npubench.plugin import campaigns
 from pytest_npubench.plugin.campaigns import REMEASURE_S, CampaignMember, Campaigns
 from pytest_npubench.plugin.fresh_process import OWNER as OWNER_FILE
@@ -30,8 +30,8 @@ def observation(case):
 
 def test_canaries_are_judged_among_themselves():
     canary, model = observation("buckets/canary/cpu-b1-copy"), observation("buckets/profile/cpu-b1-canary")
-    assert canary.is_canary
-    assert not model.is_canary
+    assert is_canary(canary.case)
+    assert not is_canary(model.case)
     assert canary.family != model.family
     assert canary.family[1:] == model.family[1:]
 
