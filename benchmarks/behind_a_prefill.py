@@ -19,7 +19,7 @@ from unittest import mock
 
 import numpy as np
 
-from pytest_npubench.backends import backend, worker_threads
+from pytest_npubench.backends import backend, cpu
 from pytest_npubench.engines.jax_dense.engine import StaticBucketEngine
 from pytest_npubench.engines.shapes import dense_shape
 
@@ -68,7 +68,7 @@ if __name__ == "__main__":
     arguments = [one for one in sys.argv[1:] if one != FREE]
     rounds = int(arguments[0]) if arguments else 20
     if FREE in sys.argv:
-        with mock.patch.object(worker_threads, "_workers", list):
+        with mock.patch.object(cpu, "_workers", list):
             measure(rounds)
     else:
         print("worker threads with cores of their own")

@@ -13,7 +13,6 @@ PACKAGE = Path(pytest_npubench.__file__).parent
 TO_DO = (
     "core/papers",
     "engines/__init__",
-    "extensions/pairs/cli",
     "extensions/pairs/suites/offload/report",
     "extensions/pairs/suites/partition/report",
     "extensions/planning",

@@ -25,6 +25,7 @@ from pytest_npubench.errors import DeviceUnavailableError
 
 NVML = VendorCalls("NVML")
 T = TypeVar("T")
+LIBRARY = "libcuda.so.1"
 
 
 class CudaBackend:
@@ -146,9 +147,6 @@ def _check(devices: Sequence[Device], ordinals: Sequence[int | None]) -> None:
 
 
 BACKEND = CudaBackend()
-
-
-LIBRARY = "libcuda.so.1"
 
 
 def identity(ordinal: int | None, load: Callable[[str], Any] = ctypes.CDLL) -> tuple[str | None, str]:

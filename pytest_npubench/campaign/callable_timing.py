@@ -37,6 +37,8 @@ LONG_FOR_CERTAIN_S = 10e-3
 MAX_ITERATIONS = 4096
 REPEATS = 3
 """The shortest of so many speaks for a number of calls: an interrupt lengthens the others."""
+MONITORING_TOOLS = range(6)
+"""The ids that sys.monitoring has for tools; its own for settrace and setprofile come after."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,10 +137,6 @@ def _attempts(take: Callable[[], tuple[float, ...]], watch: Watch | None) -> tup
             return samples_s, watched, attempt + 1
     reason = f"{MAX_ATTEMPTS} of {MAX_ATTEMPTS} attempts disturbed: {watched.disturbed}"
     return samples_s, replace(watched, disturbed=reason), MAX_ATTEMPTS
-
-
-MONITORING_TOOLS = range(6)
-"""The ids that sys.monitoring has for tools; its own for settrace and setprofile come after."""
 
 
 @contextmanager

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from pytest_npubench.core.case import Axes, Case
     from pytest_npubench.verdict.result import Judgement
 
+PointT = TypeVar("PointT", contravariant=True)
+PlanT = TypeVar("PlanT", contravariant=True)
+
 
 class CampaignSize(Protocol):
     """How long a campaign goes on."""
@@ -88,9 +91,6 @@ class CampaignPoint(Protocol):
         ...
 
 
-PointT = TypeVar("PointT", contravariant=True)
-
-
 class Bench(Protocol[PointT]):
     """Measures the points of one campaign on an open runtime."""
 
@@ -151,9 +151,6 @@ class Progress:
 
     def sample(self) -> None:
         """One sample of the round is there."""
-
-
-PlanT = TypeVar("PlanT", contravariant=True)
 
 
 class CaseKind(Protocol[PlanT]):

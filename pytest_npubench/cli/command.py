@@ -17,22 +17,6 @@ from pytest_npubench.core.entry_points import Entry, entries, extensions
 from pytest_npubench.errors import BrokenEntryError
 
 WHAT, GROUP = "command", "pytest_npubench.commands"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Command:
-    """A command. `about` is its line in the help. The line stands behind that of the command `after`, or last. `module`
-    has `add_parser(subparsers, about)`."""
-
-    name: str
-    about: str
-    module: str
-    after: str = ""
-
-    def add_parser(self, subparsers: Any) -> None:
-        import_module(self.module).add_parser(subparsers, self.about)
-
-
 OWN = {
     "run": "run the suites with pytest",
     "probe": "say which devices are found, or why none is",
@@ -53,6 +37,20 @@ OWN = {
     "nightly": "measure every night on a runner, and keep what it accepts",
 }
 """The lines in the help of the modules of this folder, by name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """A command. `about` is its line in the help. The line stands behind that of the command `after`, or last. `module`
+    has `add_parser(subparsers, about)`."""
+
+    name: str
+    about: str
+    module: str
+    after: str = ""
+
+    def add_parser(self, subparsers: Any) -> None:
+        import_module(self.module).add_parser(subparsers, self.about)
 
 
 @cache

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from pytest_npubench.campaign.memory import Fit
     from pytest_npubench.cli.arguments import Commands
 
+FIT_HEADS = ("HARDWARE", "PROFILE", "SUITE", "LARGEST CAMPAIGN", "WEIGHTS", "CACHE", "OTHER", "NEEDS", "HAS", "SKIPPED")
+
 
 def add_parser(commands: Commands, about: str) -> None:
     parser = add_command(commands, "hardware", about, "npubench hardware nvidia-h100")
@@ -129,9 +131,6 @@ class LargestCampaign:
         skipped = "; ".join(f"{name}: {what}" for name, what in self.skipped.items())
         sizes = (f"{num_bytes / 1e9:.1f} GB" for num_bytes in need)
         return (self.hardware, self.profile, self.suite, self.campaign, *sizes, skipped or "none")
-
-
-FIT_HEADS = ("HARDWARE", "PROFILE", "SUITE", "LARGEST CAMPAIGN", "WEIGHTS", "CACHE", "OTHER", "NEEDS", "HAS", "SKIPPED")
 
 
 def largest_campaigns(specs: Mapping[str, HardwareSpec]) -> Iterator[LargestCampaign]:

@@ -23,6 +23,7 @@ from pytest_npubench.verdict import Verdict, VerdictKind
 from pytest_npubench.verdict.observations import Scale, Session
 
 Sessions = Mapping[str, Session]
+BySession = Mapping[str, tuple[SideSession, Observation]]  # session name -> what it measured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,9 +91,6 @@ def common(old: Sequence[SideSession], new: Sequence[SideSession], metrics: Coll
         only_old=_missing(before, after, new),
         only_new=_missing(after, before, old),
     )
-
-
-BySession = Mapping[str, tuple[SideSession, Observation]]  # session name -> what it measured
 
 
 def _by_key(

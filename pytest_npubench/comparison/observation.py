@@ -24,6 +24,8 @@ from pytest_npubench.verdict.result import OF_ANSWERS, STATISTICAL, GateKind, Me
 Key = tuple[str, str]
 CANARY = "canary"
 CHANGED = frozenset({VerdictKind.REGRESSED, VerdictKind.IMPROVED})
+NamedSessions = Mapping[str, Session]
+NUM_PENDING = 24
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,10 +105,6 @@ def of_record(record: Mapping[str, Any]) -> Iterator[Observation]:
     for metric in metrics:
         if metric.gate != "none":
             yield Observation.of_metric(record["case"], record["digest"], metric, is_disturbed=is_disturbed)
-
-
-NamedSessions = Mapping[str, Session]
-NUM_PENDING = 24
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

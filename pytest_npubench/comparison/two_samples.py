@@ -43,6 +43,7 @@ from pytest_npubench.verdict.wording import suite_verdicts
 
 MIN_SESSIONS = 3
 Sessions = Mapping[str, Session]
+Row = Mapping[str, float]  # session name -> entry
 
 
 def judge_two_samples(
@@ -79,9 +80,6 @@ def judge_two_samples(
     verdicts |= zip(cases, judged, strict=True)
     ordered = {case: verdicts[case] for case in new}
     return Judged(verdicts=ordered, suites=suite_verdicts(weighed.shift, rule))
-
-
-Row = Mapping[str, float]  # session name -> entry
 
 
 def _usable(

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from pytest_npubench.errors import ConfigError, LengthError
 
 IntArray = npt.NDArray[np.int64]
+Lengths = TypeVar("Lengths", int, IntArray)
 
 
 def check_lengths(name: str, value: npt.ArrayLike, minimum: int = 1) -> IntArray:
@@ -61,9 +62,6 @@ def _not_whole(array: npt.NDArray[np.generic]) -> str:
         return f"values of type {array.dtype}"
     fractional = np.asarray(array != np.rint(array.astype(np.float64)))  # true for NaN as well
     return f"{first(array, fractional)} is not whole" if fractional.any() else f"values of type {array.dtype}"
-
-
-Lengths = TypeVar("Lengths", int, IntArray)
 
 
 class BucketKeys(Protocol):

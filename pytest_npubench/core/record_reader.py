@@ -30,7 +30,6 @@ from pytest_npubench.errors import ConfigError, NpubenchError, did_you_mean
 
 RecordT = TypeVar("RecordT")
 ValuesT = TypeVar("ValuesT", bound=Collection[Any])
-
 GIVEN: Mapping[str, object] = {"key": None}
 """Metadata of a field that whoever reads the table gives, or that nobody reads."""
 TABLE_NAME: Mapping[str, object] = {"key": None, "table_name": True}
@@ -38,6 +37,10 @@ TABLE_NAME: Mapping[str, object] = {"key": None, "table_name": True}
 from a list of them."""
 SAME_TABLE: Mapping[str, object] = {"same_table": True}
 """Metadata of a field that is a record of some keys of the table that it stands in."""
+_TEXTS = "a list of one or more texts, none empty, none twice"
+_INCREASING = "a list of one or more whole numbers of at least 1, each larger than the one before"
+Positive = Annotated[float, Meta(gt=0, le=sys.float_info.max, description="a finite number above 0")]
+KINDS = {str: "a string", int: "a whole number", float: "a number", bool: "true or false", NoneType: "null"}
 
 
 class WrongEntryError(ValueError):
@@ -120,18 +123,15 @@ def listed(values: Collection[object]) -> str:
     return ", ".join(map(str, values))
 
 
-_TEXTS = "a list of one or more texts, none empty, none twice"
-_INCREASING = "a list of one or more whole numbers of at least 1, each larger than the one before"
-
 Text = Annotated[str, text("a text that is not empty")]
+
 Texts = Annotated[tuple[Text, ...], Meta(min_length=1, description=_TEXTS), unique]
+
 Count = Annotated[int, at_least(1)]
+
 Counts = Annotated[tuple[Count, ...], Meta(min_length=1, description=_INCREASING), increasing]
-Positive = Annotated[float, Meta(gt=0, le=sys.float_info.max, description="a finite number above 0")]
+
 Fraction = Annotated[float, up_to(1)]
-
-
-KINDS = {str: "a string", int: "a whole number", float: "a number", bool: "true or false", NoneType: "null"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -280,7 +280,9 @@ class RecordReader:
 
 
 TOML = RecordReader(is_json=False)
+
 JSON = RecordReader(is_json=True)
+
 OPEN_JSON = RecordReader(is_json=True, is_open=True)
 
 

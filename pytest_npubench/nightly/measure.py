@@ -18,7 +18,7 @@ from pytest_npubench.comparison.judged_share import JudgedShare
 from pytest_npubench.errors import StoreError
 from pytest_npubench.nightly.branch import TOKENS
 from pytest_npubench.nightly.night import Night, Step
-from pytest_npubench.nightly.session_lines import write_sessions
+from pytest_npubench.nightly.state import write_sessions
 from pytest_npubench.processes.guarded import Guarded, ending
 from pytest_npubench.store.journal_format import RUN, new_id
 from pytest_npubench.store.journal_reader import Record, Session, read_journal

@@ -20,8 +20,8 @@ from pathlib import Path
 from pytest_npubench.errors import JournalError, NightlyError
 from pytest_npubench.nightly.accepting import AcceptedNight, accept_waiting
 from pytest_npubench.nightly.branch import FOLDER, Branch
-from pytest_npubench.nightly.markdown import code_block
 from pytest_npubench.nightly.night import Night, Step
+from pytest_npubench.nightly.publish import code_block
 from pytest_npubench.nightly.pull_request import open_pull_request
 from pytest_npubench.nightly.restore import seed_baselines
 from pytest_npubench.plain_text import plain

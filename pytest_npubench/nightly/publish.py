@@ -3,16 +3,21 @@
 On GitHub the summary goes to $GITHUB_STEP_SUMMARY, outputs to $GITHUB_OUTPUT, annotations are lines on stdout
 (https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands); elsewhere the same is said in
 plain lines, and OUT/summary.md is always written.
+
+Text of others is neither formatted in our Markdown, nor a link, an image or a mention, nor HTML. A backslash before a
+sign of ASCII punctuation makes it a plain sign, and a code span or block ends only at as many backticks as began it
+(https://spec.commonmark.org/0.31.2/, 2.4, 4.5 and 6.1); in a table `|` is escaped even there
+(https://github.github.com/gfm/, 4.10).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_npubench.errors import StoreError
-from pytest_npubench.nightly.markdown import cell, code_cell
 from pytest_npubench.nightly.measure import counted_cases
 from pytest_npubench.nightly.night import STEPS, Night, Step
 from pytest_npubench.plain_text import plain, plain_lines
@@ -150,3 +155,31 @@ def _data(text: str) -> str:
 
 def _property(text: str) -> str:
     return _data(text).replace(":", "%3A").replace(",", "%2C")
+
+
+def cell(text: object) -> str:
+    """A text as the content of a table's cell."""
+    return re.sub(r"[\\`*_~\[\]<>&|#!]", r"\\\g<0>", _one_line(text))
+
+
+def code_cell(text: object) -> str:
+    """A text as code in a table's cell."""
+    line = _one_line(text)
+    marks = "`" * (_longest_run(line) + 1)
+    space = " " if "`" in line else ""
+    return f"{marks}{space}{line.replace('|', chr(92) + '|')}{space}{marks}"
+
+
+def code_block(lines: Iterable[object]) -> str:
+    """The lines as they are, in a block in which no @name notifies a person."""
+    shown = list(map(_one_line, lines))
+    marks = "`" * max(3, *(_longest_run(line) + 1 for line in shown))
+    return "\n".join([f"{marks}text", *shown, marks])
+
+
+def _one_line(text: object) -> str:
+    return plain(" ".join(str(text).split()))
+
+
+def _longest_run(line: str) -> int:
+    return max(map(len, re.findall("`+", line)), default=0)

@@ -13,8 +13,7 @@ from pathlib import Path
 from pytest_npubench.errors import JournalError, NightlyError, StoreError
 from pytest_npubench.nightly.branch import FOLDER, Branch
 from pytest_npubench.nightly.night import Night, Step
-from pytest_npubench.nightly.session_lines import write_sessions
-from pytest_npubench.nightly.state import StateFolder
+from pytest_npubench.nightly.state import StateFolder, write_sessions
 from pytest_npubench.plain_text import counted
 from pytest_npubench.store.baselines import Baselines
 from pytest_npubench.store.journal_reader import read_journal

@@ -16,7 +16,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +24,9 @@ from typing import Any
 
 from pytest_npubench.core.regular_file import SMALL_BYTES, read_text
 from pytest_npubench.errors import NightlyError
-from pytest_npubench.store.line_file import replace_text
+from pytest_npubench.store.journal_format import MAX_BYTES
+from pytest_npubench.store.journal_reader import read_journal
+from pytest_npubench.store.line_file import read_whole, replace_text
 
 LOCK_TIMEOUT_S = 10.0
 LOCK_POLL_S = 0.1
@@ -138,3 +140,11 @@ def default_state_path(environment: Mapping[str, str], repository: str, name: st
         return Path(asked).expanduser().absolute() / folder_name / name
     home = Path(environment.get("XDG_STATE_HOME") or "~/.local/state").expanduser()
     return home.absolute() / "npubench" / folder_name / name
+
+
+def write_sessions(journal: Path, sessions: Collection[str], target: Path) -> None:
+    """Writes the journal's lines of these sessions, in their order, without damaged sessions. Raises OSError,
+    JournalError."""
+    kept = [line for session in read_journal(journal).sessions if session.id in sessions for line in session.lines]
+    lines = read_whole(journal, MAX_BYTES).decode("ascii", errors="replace").split("\n")
+    replace_text(target, "".join(f"{lines[number - 1]}\n" for number in sorted(kept)))

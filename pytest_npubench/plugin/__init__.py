@@ -290,7 +290,7 @@ def _finish(session: BenchSession, exit_status: int, records: list[Record]) -> i
 
         failure = publish(session, as_ended, records)
     if failure in (pytest.ExitCode.OK, exit_status) and records:
-        from pytest_npubench.plugin.exit_status import exit_status as told_apart
+        from pytest_npubench.plugin.outcome import exit_status as told_apart
 
         status = exit_status or int(collector.has_failed_try)
         has_other_failures = collector.has_other_failures or collector.has_failed_try

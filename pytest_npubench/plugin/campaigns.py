@@ -35,6 +35,9 @@ from pytest_npubench.verdict import Verdict, VerdictKind
 from pytest_npubench.verdict.result import Judgement
 
 Devices = tuple[Device, ...]
+REMEASURE_S = 30.0
+UNUSABLE = frozenset({VerdictKind.INVALID, VerdictKind.FAILED})
+CampaignKey = tuple[str, Devices]
 
 
 class BusyDevices:
@@ -64,11 +67,6 @@ class BusyDevices:
                 raise self._busy[devices] from None
             self._busy.pop(devices, None)
             yield
-
-
-REMEASURE_S = 30.0
-UNUSABLE = frozenset({VerdictKind.INVALID, VerdictKind.FAILED})
-CampaignKey = tuple[str, Devices]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -43,6 +43,9 @@ PREFIX, OWNER = "npubench-again-", "owner.lock"
 COOLDOWN_S = 2.0  # before a suspect is measured again
 # told anew, or none of the fresh process's business: a history's address may hold a password
 OF_THE_RUN = frozenset({"journal", "devices", "history"})
+END_S = 10.0
+START_S = 600.0
+KINDS = ("waiting", "locked", "record", "note", "stage", "round", "samples")
 
 
 def fresh_command(config: pytest.Config, tests: Sequence[str], options: Mapping[str, object]) -> list[str]:
@@ -113,11 +116,6 @@ def _is_free(path: Path) -> bool:
             return True
     except (Timeout, OSError):
         return False
-
-
-END_S = 10.0
-START_S = 600.0
-KINDS = ("waiting", "locked", "record", "note", "stage", "round", "samples")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,6 +36,7 @@ FIXTURE = "npubench"
 NOT_NAMED = object()
 """The parameter of a test whose suite runs only by name, in a run that does not name it."""
 NODE_ID = pytest.StashKey[str]()  # without the device's number, so that a case is called the same on every machine
+PACKAGE = "npubench_suites"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,9 +141,6 @@ def _params(of: Suite, plan: CampaignPlan, kind: CaseKind[Any], missing: Sequenc
 
 def _marks(markers: Iterable[str]) -> list[pytest.MarkDecorator]:
     return [getattr(pytest.mark, name) for name in dict.fromkeys(markers)]
-
-
-PACKAGE = "npubench_suites"
 
 
 def node_id(item: pytest.Item) -> str:

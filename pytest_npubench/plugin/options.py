@@ -18,6 +18,18 @@ MARKERS = (
     "npubench(rounds, warmup, iterations, max_mean_s, max_median_s): limits and run size of a case that uses the "
     "npubench fixture",
 )
+DEFAULT_BASELINES = "baselines"
+LONGEST_S = 31_536_000  # a year
+OF_SUITES = tuple(option for suite in registered().values() for option in suite.options)
+GONE = {
+    "doubtful_sessions": "the evidence of all nights together decides, and needs no number of them (docs/statistics.md)"
+}
+"""Settings that there were, and why they are none any more."""
+FLAGS = (
+    ("accept", "accept this run's green cases as a baseline session, and name the others"),
+    ("accept-answers", "with --npubench-accept: also where a model's answers are no longer the accepted ones"),
+    ("resume", "take over what the journal holds of the same fingerprint, and measure the rest"),
+)
 
 
 def _profile(text: str) -> str:
@@ -93,9 +105,6 @@ def _ordinals(text: str) -> tuple[int, ...]:
         raise ValueError("want device numbers separated by commas, such as 0,2") from None
 
 
-DEFAULT_BASELINES = "baselines"
-LONGEST_S = 31_536_000  # a year
-OF_SUITES = tuple(option for suite in registered().values() for option in suite.options)
 OPTIONS = (
     Option("require", "NAME[,NAME]", "exit with code 4 unless cases of these markers or devices can run", names, ()),
     Option("profile", "NAME", "run size: quick (default), nightly or full", _profile, "quick"),
@@ -146,15 +155,6 @@ OPTIONS = (
         _wait,
         3600.0,
     ),
-)
-GONE = {
-    "doubtful_sessions": "the evidence of all nights together decides, and needs no number of them (docs/statistics.md)"
-}
-"""Settings that there were, and why they are none any more."""
-FLAGS = (
-    ("accept", "accept this run's green cases as a baseline session, and name the others"),
-    ("accept-answers", "with --npubench-accept: also where a model's answers are no longer the accepted ones"),
-    ("resume", "take over what the journal holds of the same fingerprint, and measure the rest"),
 )
 
 

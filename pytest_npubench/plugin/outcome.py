@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,11 +12,12 @@ import pytest
 
 from pytest_npubench.errors import RunNotAcceptedError, StoreError
 from pytest_npubench.plain_text import counted, plain, plain_lines
-from pytest_npubench.plugin.exit_status import ExitStatus
 from pytest_npubench.plugin.run_process import run_id
 from pytest_npubench.plugin.settings import Settings
 from pytest_npubench.store.journal import read_journal
 from pytest_npubench.suites import shown
+from pytest_npubench.verdict import VerdictKind
+from pytest_npubench.verdict.case_record import Cases
 
 if TYPE_CHECKING:
     from pytest_npubench.plugin.session import BenchSession
@@ -193,3 +195,24 @@ def short_path(path: Path) -> Path:
     """As a command in this folder takes it."""
     here = Path.cwd()
     return path.relative_to(here) if path.is_relative_to(here) else path
+
+
+class ExitStatus(IntEnum):
+    """INVALID: cases could not be measured, or not well, and nothing else is wrong. DISTURBED: the same, and all of
+    them because others used the machine. NOT_JUDGED: green, and too few cases were compared with a baseline."""
+
+    INVALID = 10
+    DISTURBED = 11
+    NOT_JUDGED = 12
+
+
+def exit_status(status: int, records: Sequence[Mapping[str, Any]], *, has_other_failures: bool) -> int:
+    """What becomes of pytest's status. has_other_failures: a test failed that is no case, or a case not invalid."""
+    if status not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED) or has_other_failures:
+        return status
+    invalid = [
+        one.judgement for one in Cases.read(records).records if one.judgement.verdict.kind is VerdictKind.INVALID
+    ]
+    if not invalid:
+        return status
+    return ExitStatus.DISTURBED if all(one.is_disturbed for one in invalid) else ExitStatus.INVALID

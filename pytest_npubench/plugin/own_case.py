@@ -8,32 +8,45 @@ def test_matmul(npubench):
 
 from __future__ import annotations
 
+import subprocess
+import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_npubench.backends.protocol import Device
 from pytest_npubench.backends.telemetry.disturbance import DisturbanceLimits
 from pytest_npubench.campaign.callable_timing import CallTiming, time_callable
 from pytest_npubench.campaign.watch import Watch
-from pytest_npubench.comparison.observation import Key
+from pytest_npubench.comparison.observation import Key, of_record
 from pytest_npubench.core.case import Case
 from pytest_npubench.core.clock import perf_counter
 from pytest_npubench.core.families import declared
 from pytest_npubench.core.measurement import Samples
-from pytest_npubench.errors import ConfigError, DeviceError, MeasurementError
+from pytest_npubench.errors import ConfigError, DeviceError, MeasurementError, StoreError
+from pytest_npubench.plugin import fresh_process
+from pytest_npubench.plugin.fresh_process import again_folder, fresh_command, fresh_environment
 from pytest_npubench.plugin.items import DEVICES, NODE_ID, runs_again
 from pytest_npubench.plugin.own_definition import CallableLimits, own_case
 from pytest_npubench.plugin.own_families import wrong_families
 from pytest_npubench.plugin.regression import MeasuredCase
-from pytest_npubench.plugin.remeasure import measure_again
+from pytest_npubench.plugin.settings import REMEASURING, Settings
 from pytest_npubench.plugin.suite_case import ending_with_the_journal, finish_case
+from pytest_npubench.processes import guarded
 from pytest_npubench.stats.error import repeat_error
+from pytest_npubench.store.journal import read_journal
+from pytest_npubench.store.journal_reader import Record
 from pytest_npubench.verdict import Gate, Verdict, VerdictKind, judge_gates
 from pytest_npubench.verdict.result import CallDetail, JudgedCase, Judgement, Metric
 
 if TYPE_CHECKING:
     from pytest_npubench.plugin.session import BenchSession
+
+TIMEOUT_S = 7200.0
+UNUSABLE = frozenset({"invalid", "failed"})
 
 
 class Measure:
@@ -166,3 +179,63 @@ def _verdict(gates: tuple[Gate, ...], timing: CallTiming) -> Verdict:
     if timing.disturbed is not None:
         return Verdict(kind=VerdictKind.INVALID, reason=timing.disturbed)
     return judge_gates(gates)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remeasured:
+    """Samples by (case, metric) of one fresh process."""
+
+    samples: Mapping[Key, tuple[float, ...]]
+
+
+def measure_again(
+    config: pytest.Config, settings: Settings, tests: Sequence[str], devices: Sequence[Device]
+) -> Remeasured:
+    """Measures tests of the user's own once more, in another pytest with the same settings: a fresh process has its own
+    memory layout and binaries, and sometimes clocks. It ends with this one, and after two hours. `tests` have absolute
+    paths.
+
+    Raises MeasurementError with the reason, or its last words, where it measured nothing.
+    """
+    time.sleep(fresh_process.COOLDOWN_S)
+    with again_folder() as folder:
+        journal = folder / "journal.jsonl"
+        ordinals = ",".join(str(device.ordinal) for device in devices)
+        options = {"--npubench-journal": journal, "--npubench-devices": ordinals}
+        try:
+            done = guarded.run(
+                fresh_command(config, tests, options),
+                limit_s=TIMEOUT_S,
+                env=fresh_environment(**{REMEASURING: "1"}),
+                folder=config.invocation_params.dir,
+            )
+        except subprocess.TimeoutExpired:
+            raise MeasurementError(f"the fresh process did not end within {TIMEOUT_S:g} s") from None
+        records = _case_records(journal)
+    samples = _samples(records)
+    if not samples:
+        raise MeasurementError(f"the fresh process measured nothing: {_why(records, done)}")
+    return Remeasured(samples=samples)
+
+
+def _case_records(path: Path) -> list[Record]:
+    """Raises MeasurementError where they are damaged."""
+    try:
+        journal = read_journal(path)
+    except StoreError:  # not even a journal: the process says why
+        return []
+    if journal.damage:
+        raise MeasurementError(f"what the fresh process wrote cannot be used: {journal.left_out}")
+    return [record for record in journal.records if record["record"] == "case"]
+
+
+def _samples(records: Sequence[Record]) -> dict[Key, tuple[float, ...]]:
+    usable = [record for record in records if record["verdict"]["kind"] not in UNUSABLE]
+    return {found.key: found.processes[0] for record in usable for found in of_record(record)}
+
+
+def _why(records: Sequence[Record], done: subprocess.CompletedProcess[str]) -> str:
+    if records:
+        return str(records[0]["verdict"]["reason"])
+    lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+    return f"exit status {done.returncode}: {lines[-1] if lines else 'no output'}"

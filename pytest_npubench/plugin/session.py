@@ -15,7 +15,6 @@ import pytest
 from pytest_npubench.core import hardware
 from pytest_npubench.errors import BrokenEntryError, ConfigError, NpubenchError
 from pytest_npubench.plain_text import plain
-from pytest_npubench.plugin.junit_properties import properties
 from pytest_npubench.plugin.offered import faults, register_hooks
 from pytest_npubench.plugin.run_process import worker
 from pytest_npubench.plugin.run_stores import RunStores
@@ -289,3 +288,29 @@ def _own_cases(item: pytest.Item, session: BenchSession) -> list[tuple[str, str]
     except ConfigError:
         return []
     return [(case.key, digest)]
+
+
+def properties(record: Mapping[str, Any]) -> list[tuple[str, object]]:
+    """Of a case record: key, device, verdict and reason, change and its interval, prediction error and
+    metrics."""
+    verdict = record["verdict"]
+    properties: list[tuple[str, object]] = [
+        ("npubench.key", record["case"]),
+        ("npubench.device", record["device"]),
+        ("npubench.verdict", verdict["kind"]),
+        ("npubench.reason", verdict["reason"]),
+    ]
+    if record.get("campaign"):
+        properties.append(("npubench.campaign", record["campaign"]))
+    if record.get("is_disturbed"):
+        properties.append(("npubench.disturbed", "true"))
+    if verdict["ratio"] is not None:
+        properties.append(("npubench.ratio", verdict["ratio"]))
+    if verdict["interval"] is not None:
+        low, high = verdict["interval"]
+        properties += [("npubench.ratio_low", low), ("npubench.ratio_high", high)]
+    for name in ("measured_s", "predicted_s", "error"):
+        if record[name] is not None:
+            properties.append((f"npubench.{name}", record[name]))
+    properties.extend((f"npubench.{name}", metric["value"]) for name, metric in record["metrics"].items())
+    return properties

@@ -44,6 +44,16 @@ CHUNK_BYTES = 2**20
 PROTOCOL = 4  # which every Python reads that a child may run in
 POLL_S = 1.0  # an interrupt is heard within this time, whichever thread the system gives it to
 _LENGTH = struct.Struct("!Q")
+GRACE_S = 1.0  # between SIGTERM and SIGKILL
+END_S = 2.0  # how long a child whose end of the socket is closed may take to end by itself
+START_S = 120.0
+OWNER = "pytest_npubench.processes.owner"  # a program, too: the child's side of `hosted`
+_PACKAGE_FOLDER = Path(errors.__file__).parent.parent
+MAX_OUTPUT_BYTES = 4 * 2**20
+"""Kept of the beginning, and again of the end: a log of vLLM's start is some 100 KiB."""
+LAST_LINES = 8
+LINE_LENGTH = 500  # of each of them: a message that nobody can read helps nobody
+DRAIN_S = 1.0  # how long the rest is waited for once the process has ended
 
 
 class GarbledError(Exception):
@@ -126,13 +136,6 @@ def new_pair() -> tuple[Messages, socket.socket]:
     with suppress(OSError):  # room for a round's record: whoever measures does not wait for who writes
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, CHUNK_BYTES)
     return Messages(ours), theirs
-
-
-GRACE_S = 1.0  # between SIGTERM and SIGKILL
-END_S = 2.0  # how long a child whose end of the socket is closed may take to end by itself
-START_S = 120.0
-OWNER = "pytest_npubench.processes.owner"  # a program, too: the child's side of `hosted`
-_PACKAGE_FOLDER = Path(errors.__file__).parent.parent
 
 
 class Child:
@@ -323,13 +326,6 @@ def named_error(name: str, text: str) -> NpubenchError:
     if isinstance(kind, type) and issubclass(kind, NpubenchError):
         return kind(text)
     return MeasurementError(f"{name}: {text}")
-
-
-MAX_OUTPUT_BYTES = 4 * 2**20
-"""Kept of the beginning, and again of the end: a log of vLLM's start is some 100 KiB."""
-LAST_LINES = 8
-LINE_LENGTH = 500  # of each of them: a message that nobody can read helps nobody
-DRAIN_S = 1.0  # how long the rest is waited for once the process has ended
 
 
 class Output:

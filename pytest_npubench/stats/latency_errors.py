@@ -21,6 +21,14 @@ from pytest_npubench.core.measurement import LatencyError
 from pytest_npubench.errors import MeasurementError
 from pytest_npubench.stats.checks import FloatArray
 
+LATENCIES: Mapping[str, Callable[[Served], float | None]] = {
+    "ttft": lambda request: request.ttft_s,
+    "tpot": lambda request: request.tpot_s,
+    "e2e": lambda request: request.e2e_latency_s,
+}
+P99 = 0.99
+NUM_DRAWN = 200
+
 
 class Served(Protocol):
     """A request that was served, as serving.metrics.RequestRecord; None where it has not so many tokens."""
@@ -32,14 +40,6 @@ class Served(Protocol):
     @property
     def e2e_latency_s(self) -> float: ...
 
-
-LATENCIES: Mapping[str, Callable[[Served], float | None]] = {
-    "ttft": lambda request: request.ttft_s,
-    "tpot": lambda request: request.tpot_s,
-    "e2e": lambda request: request.e2e_latency_s,
-}
-P99 = 0.99
-NUM_DRAWN = 200
 
 Round = tuple[Sequence[Served], Sequence[Sequence[Served]]]
 """Measured requests, and those of each run that predicts them, as many in all rounds."""

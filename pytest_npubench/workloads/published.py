@@ -12,6 +12,10 @@ from dataclasses import dataclass
 
 from pytest_npubench.errors import WorkloadError
 
+_LENS = "LENS (arXiv 2606.18042v2), Table 4, row "
+_LAYERED = "From tokens to layers (layered prefill), Table 4, row "
+_8K = 8192  # "max 8k total tokens"; section 5 of LENS: samples exceeding 8,192 tokens are excluded
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedLengths:
@@ -51,10 +55,6 @@ class PublishedWorkload:
     output: PublishedLengths
     max_total_tokens: int | None = None
 
-
-_LENS = "LENS (arXiv 2606.18042v2), Table 4, row "
-_LAYERED = "From tokens to layers (layered prefill), Table 4, row "
-_8K = 8192  # "max 8k total tokens"; section 5 of LENS: samples exceeding 8,192 tokens are excluded
 
 PUBLISHED = (
     PublishedWorkload(

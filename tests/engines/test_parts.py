@@ -15,7 +15,7 @@ from pytest_npubench.errors import MeasurementError
 
 jax = pytest.importorskip("jax")
 from pytest_npubench.engines.jax_dense.engine import StaticBucketEngine  # noqa: E402
-from pytest_npubench.engines.jax_dense.kernel_trace import kernels_s  # noqa: E402
+from pytest_npubench.engines.jax_dense.parts import kernels_s  # noqa: E402
 from pytest_npubench.engines.shapes import dense_shape  # noqa: E402
 
 SHAPE = replace(dense_shape("tiny-llama"), name="parts", num_layers=3, vocab_size=512)

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 from comparison.made_nights import metric, write_session
 
-from pytest_npubench.nightly.markdown import code_block, code_cell
 from pytest_npubench.nightly.night import STEPS, Night, Step
-from pytest_npubench.nightly.publish import Annotation, publish
+from pytest_npubench.nightly.publish import Annotation, code_block, code_cell, publish
 from pytest_npubench.nightly.state import StateFolder
 from pytest_npubench.nightly.upload import upload
 from pytest_npubench.store.history import upload_journal

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from pytest_npubench.plugin.exit_status import ExitStatus
+from pytest_npubench.plugin.outcome import ExitStatus
 
 from .conftest import COMPARED
 from .test_regression import baseline, kinds

@@ -10,9 +10,9 @@ import pytest
 
 from pytest_npubench import backends
 from pytest_npubench.backends.protocol import Device
-from pytest_npubench.plugin.exit_status import ExitStatus
 from pytest_npubench.plugin.fresh_process import OF_THE_RUN, fresh_command, fresh_environment
 from pytest_npubench.plugin.options import OPTIONS
+from pytest_npubench.plugin.outcome import ExitStatus
 from pytest_npubench.plugin.settings import Settings
 from pytest_npubench.processes import CHILD
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from pytest_npubench.plugin.exit_status import ExitStatus
+from pytest_npubench.plugin.outcome import ExitStatus
 from pytest_npubench.store.journal import read_journal
 
 HOLD = """

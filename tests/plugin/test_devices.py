@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from pytest_npubench.plugin.exit_status import ExitStatus
+from pytest_npubench.plugin.outcome import ExitStatus
 from pytest_npubench.store.baselines import Baselines
 
 OWN = """

@@ -9,7 +9,7 @@ import pytest
 
 from pytest_npubench.backends.protocol import Device
 from pytest_npubench.campaign.lock import device_lock
-from pytest_npubench.plugin.exit_status import ExitStatus
+from pytest_npubench.plugin.outcome import ExitStatus
 
 from .project import Project, neuron_project
 

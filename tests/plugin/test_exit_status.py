@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pytest_npubench.plugin.exit_status import ExitStatus, exit_status
+from pytest_npubench.plugin.outcome import ExitStatus, exit_status
 
 OK, FAILED = 0, 1
 

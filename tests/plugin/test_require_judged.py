@@ -2,7 +2,7 @@
 
 import json
 
-from pytest_npubench.plugin.exit_status import ExitStatus
+from pytest_npubench.plugin.outcome import ExitStatus
 
 from .conftest import COMPARED
 

@@ -5,7 +5,7 @@ import json
 import pytest
 from suite_folder import SuiteFolder, serving
 
-from pytest_npubench.plugin.exit_status import ExitStatus
+from pytest_npubench.plugin.outcome import ExitStatus
 
 pytest.importorskip("torch", reason="the torch engine needs torch")
 

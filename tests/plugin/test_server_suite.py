@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_npubench.plugin.exit_status import ExitStatus
+from pytest_npubench.plugin.outcome import ExitStatus
 
 pytest.importorskip("aiohttp", reason="aiohttp is not installed: pip install pytest-npubench[http]")
 

@@ -7,7 +7,7 @@ import os
 import pytest
 from suite_folder import SuiteFolder, SuiteRun, serving
 
-from pytest_npubench.plugin.exit_status import ExitStatus
+from pytest_npubench.plugin.outcome import ExitStatus
 
 pytest.importorskip("torch", reason="the torch engine needs torch")
 

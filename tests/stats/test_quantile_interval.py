@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from pytest_npubench.errors import ConfigError, MeasurementError
-from pytest_npubench.stats.quantile_interval import quantile_interval
+from pytest_npubench.stats.percentile import quantile_interval
 
 
 def exact_coverage(n, low_rank, high_rank, quantile):

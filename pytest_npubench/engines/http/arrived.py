@@ -17,6 +17,11 @@ from pytest_npubench.engines.http.delta import DONE, Delta, parse
 from pytest_npubench.errors import MeasurementError
 
 FIELD, OBJECT, BLANK = b"data: ", b"data: {", b"\n\n"
+ANSWER_BYTES, ALL_BYTES = 2**18, 2**28
+PIECE_BYTES = 128  # what Python keeps beside a piece's bytes: a time, a pair and an object
+END, ERROR = DONE.encode(), b'"error"'
+LAST = b"\n\ndata: [DONE]\n\n"
+"""An event of its own, whatever was before it."""
 
 
 # Server-sent events out of bytes, however they were cut (WHATWG HTML, section 9.2.6), and none larger than allowed.
@@ -65,13 +70,6 @@ class EventStream:
     def _check(self, num_bytes: int) -> None:
         if num_bytes > self._event_bytes:
             raise MeasurementError(f"an event of more than {self._event_bytes} bytes; want JSON of one token or a few")
-
-
-ANSWER_BYTES, ALL_BYTES = 2**18, 2**28
-PIECE_BYTES = 128  # what Python keeps beside a piece's bytes: a time, a pair and an object
-END, ERROR = DONE.encode(), b'"error"'
-LAST = b"\n\ndata: [DONE]\n\n"
-"""An event of its own, whatever was before it."""
 
 
 @dataclass(slots=True)

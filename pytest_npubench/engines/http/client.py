@@ -22,6 +22,8 @@ TOKEN_S, LONGEST_S = 5.0, 600.0
 ANSWER_BYTES, TOKEN_BYTES = 2**19, 2**14
 EVENT_BYTES, EVENT_TOKEN_BYTES = 2**18, 2**8
 NUM_EVENTS, TOKEN_EVENTS = 64, 4
+FIRST_PAUSE_S = 0.25
+REASON_CHARS = 400
 
 
 # What one answer may take, in time, bytes and events: derived from what was asked for, so that no server decides it.
@@ -52,10 +54,6 @@ def answer_limits(endpoint: Endpoint, output_tokens: int) -> AnswerLimits:
         event_bytes=EVENT_BYTES + EVENT_TOKEN_BYTES * output_tokens,
         num_events=NUM_EVENTS + TOKEN_EVENTS * output_tokens,
     )
-
-
-FIRST_PAUSE_S = 0.25
-REASON_CHARS = 400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

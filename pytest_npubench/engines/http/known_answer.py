@@ -25,6 +25,7 @@ from aiohttp import web
 from pytest_npubench.core.clock import monotonic
 
 SPIN_S = 0.0015
+SENT = web.AppKey("sent", list[dict[str, object]])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,8 +71,8 @@ class Pacer:
 
 
 KNOWN = web.AppKey("known", KnownAnswer)
+
 PACER = web.AppKey("pacer", Pacer)
-SENT = web.AppKey("sent", list[dict[str, object]])
 
 
 def application(answer: KnownAnswer) -> web.Application:

@@ -25,6 +25,7 @@ from pytest_npubench.processes.file_limit import enough_files
 
 T = TypeVar("T")
 STALL_TICK_S = 0.005
+AT_ONCE = 2  # answers of a backlog
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,9 +74,6 @@ def _loop_runner() -> Callable[[Coroutine[Any, Any, T]], T]:
     except ImportError:
         return asyncio.run
     return uvloop.run
-
-
-AT_ONCE = 2  # answers of a backlog
 
 
 class Backlog:

@@ -12,6 +12,7 @@ from jax.sharding import Mesh
 from pytest_npubench.engines.jax_dense.layers import attend_causal, scatter_rows, write_rows
 
 Operation = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
+LAYERS_A_SUM = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +27,6 @@ class GraphForm:
     keeps_gated: bool = False
 
 
-LAYERS_A_SUM = 8
 PORTABLE = GraphForm(write_step=scatter_rows, attend_prompt=attend_causal)
 
 

@@ -27,10 +27,9 @@ import torch
 from torch import Tensor
 
 from pytest_npubench.engines.shapes import DecoderShape
-from pytest_npubench.engines.torch_moe.allocator import keep_freed_memory
 from pytest_npubench.engines.torch_moe.attention import attention_kernel
 from pytest_npubench.engines.torch_moe.checkpoint import load_weights
-from pytest_npubench.engines.torch_moe.device import check_fits, memory_for, open_device, torch_dtype
+from pytest_npubench.engines.torch_moe.device import check_fits, keep_freed_memory, memory_for, open_device, torch_dtype
 from pytest_npubench.engines.torch_moe.experts import distinct_experts
 from pytest_npubench.engines.torch_moe.kv_cache import PagedKvCache
 from pytest_npubench.engines.torch_moe.kv_transfer import export_kv, import_kv

@@ -14,12 +14,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pytest_npubench.engines.shapes import DecoderShape
-from pytest_npubench.engines.torch_moe.attention import Kernel, attention
+from pytest_npubench.engines.torch_moe.attention import Kernel, Rotation, attention, inverse_frequencies, rotation
 from pytest_npubench.engines.torch_moe.experts import dense_feed_forward, mix_experts, route
 from pytest_npubench.engines.torch_moe.kv_cache import PagedKvCache
 from pytest_npubench.engines.torch_moe.packing import packed
 from pytest_npubench.engines.torch_moe.ragged import RaggedBatch
-from pytest_npubench.engines.torch_moe.rope import Rotation, inverse_frequencies, rotation
 from pytest_npubench.engines.torch_moe.weights import LayerWeights, ModelWeights
 
 

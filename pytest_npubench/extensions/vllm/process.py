@@ -34,12 +34,18 @@ from pytest_npubench.processes.child import python_child
 # one late compile of 3.2 s.
 WARM_UP_ENDS = "init engine (profile, create kv cache, warmup model) took"
 """vLLM's engine core logs this once, when it has compiled and captured all that it means to."""
-
 _COMPILES = (
     re.compile(r"Compilation(?: of (?P<name>.+?))? finished in (?P<seconds>[\d.]+) \[secs\]"),
     re.compile(r"(?P<name>Graph capturing) finished in (?P<seconds>[\d.]+) secs"),
     re.compile(r"(?P<name>Compiling a graph for compile range .+?) takes (?P<seconds>[\d.]+) s"),
 )
+PYTHON_VARIABLE = "NPUBENCH_VLLM_PYTHON"
+START_S = 900.0  # importing takes half a minute, large weights and compilation minutes
+SERVE_S = 3600.0
+ASK_S = 120.0
+WORKER = "pytest_npubench.extensions.vllm.worker"
+LOGGING = {"VLLM_LOGGING_LEVEL": "INFO"}  # compiles are told at this level; the log goes to a file of its own
+_late_compiles: dict[int, int] = {}  # by the child's pid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,15 +76,6 @@ def late_compiles(lines: Iterable[str], *, warm_up_ends: str = WARM_UP_ENDS) -> 
             f"the log of {len(kept)} lines has none with {warm_up_ends!r}; want one, to know its end"
         )
     return tuple(one for one in compiles_in_log(kept) if one.line > end)
-
-
-PYTHON_VARIABLE = "NPUBENCH_VLLM_PYTHON"
-START_S = 900.0  # importing takes half a minute, large weights and compilation minutes
-SERVE_S = 3600.0
-ASK_S = 120.0
-WORKER = "pytest_npubench.extensions.vllm.worker"
-LOGGING = {"VLLM_LOGGING_LEVEL": "INFO"}  # compiles are told at this level; the log goes to a file of its own
-_late_compiles: dict[int, int] = {}  # by the child's pid
 
 
 def num_late_compiles() -> int:

@@ -29,7 +29,7 @@ import numpy as np
 from pytest_npubench.serving.metrics.columns import IntArray
 from pytest_npubench.stats.checks import FloatArray
 from pytest_npubench.stats.error import student_quantile
-from pytest_npubench.stats.quantile_interval import quantile_interval
+from pytest_npubench.stats.percentile import quantile_interval
 
 COVERAGE = 0.95
 NUM_BATCHES = 20

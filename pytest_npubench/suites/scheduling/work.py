@@ -14,7 +14,7 @@ from math import ceil
 
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.served_block import ServedBlock
-from pytest_npubench.campaign.served_work import block_work, prefilled
+from pytest_npubench.campaign.served_metrics import block_work, prefilled
 from pytest_npubench.core.bounds import Bound, bound, peaks_of, too_fast
 from pytest_npubench.engines.kv_capacity import dtype_bytes
 from pytest_npubench.errors import MeasurementError, NpubenchError

@@ -40,7 +40,7 @@ class Server(Suite):
         return ServerBench(runtime, plan)
 
     def work(self, plan: Any, points: Sequence[Any], measured: Measured) -> Mapping[str, float]:
-        from pytest_npubench.campaign.served_work import block_work
+        from pytest_npubench.campaign.served_metrics import block_work
         from pytest_npubench.suites.server.blocks import LoadBlock
         from pytest_npubench.suites.server.points import LoadPoint
 

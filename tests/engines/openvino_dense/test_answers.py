@@ -48,7 +48,7 @@ def test_logits(
     """Of a prefill, and of every step after it, in a row beside which others are empty."""
     import openvino as ov
 
-    from pytest_npubench.engines.openvino_dense.binaries import BucketBinaries
+    from pytest_npubench.engines.openvino_dense.engine import BucketBinaries
     from pytest_npubench.engines.openvino_dense.graphs import Graph
 
     def model_with_logits(self: Graph) -> Any:

@@ -85,16 +85,16 @@ def test_no_memory(cpu_plugin: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     import openvino as ov
     from openvino import opset13 as op
 
-    from pytest_npubench.engines.openvino_dense import binaries
+    from pytest_npubench.engines.openvino_dense import engine as openvino_engine
 
     def enormous(*_: Any) -> Any:
         x = op.parameter([2**40], np.float32)
         return SimpleNamespace(model=lambda: ov.Model([op.relu(x)], [x], "enormous"))
 
-    monkeypatch.setattr(binaries.graphs, "prefill", enormous)
-    monkeypatch.setattr(binaries.graphs, "decode", enormous)
+    monkeypatch.setattr(openvino_engine.graphs, "prefill", enormous)
+    monkeypatch.setattr(openvino_engine.graphs, "decode", enormous)
     with pytest.raises(MeasurementError, match=r"^prefill-tied-b1-8: out of memory on CPU: std::bad_alloc"):
-        binaries.BucketBinaries(TIED, cpu_plugin, {}, bucket=8, batch_size=1)
+        openvino_engine.BucketBinaries(TIED, cpu_plugin, {}, bucket=8, batch_size=1)
 
 
 def test_the_bench_takes_what_the_family_runs(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from suite_folder import SuiteRun
 
-from pytest_npubench.plugin.exit_status import ExitStatus
+from pytest_npubench.plugin.outcome import ExitStatus
 
 from .split_project import SplitProject, need_two_cores
 

@@ -12,7 +12,7 @@ from pytest_npubench.serving.metrics.intervals import (
     jackknife_interval,
     mean_interval,
 )
-from pytest_npubench.stats.quantile_interval import quantile_interval
+from pytest_npubench.stats.percentile import quantile_interval
 
 NUM_RUNS = 200
 

@@ -26,6 +26,7 @@ WEIGHTS = ("w_qkv", "w_out", "w_up", "w_down")
 STAGES = ("norm", "qkv", "attention", "out", "ffn_norm", "ffn")
 """Six subgraphs a layer; attention alone depends on how many keys there are."""
 DYNAMIC_STAGES = ("attention",)
+Layer = Mapping[str, Floats]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,9 +58,6 @@ class DecoderSize:
             "w_up": (self.width, self.ffn_width),
             "w_down": (self.ffn_width, self.width),
         }
-
-
-Layer = Mapping[str, Floats]
 
 
 def make_layers(size: DecoderSize) -> tuple[Layer, ...]:

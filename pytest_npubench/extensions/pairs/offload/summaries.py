@@ -30,7 +30,7 @@ from pytest_npubench.extensions.pairs.offload.replay import ReplayFigures
 from pytest_npubench.extensions.pairs.offload.shadow import ShadowFigures, ShadowSettings
 from pytest_npubench.extensions.pairs.offload.units import Figures, OffloadPoint
 from pytest_npubench.stats.checks import require, row
-from pytest_npubench.stats.quantile_interval import quantile_interval
+from pytest_npubench.stats.percentile import quantile_interval
 
 FiguresT = TypeVar("FiguresT", bound=Figures)
 Visits = Mapping[str, Sequence[FiguresT]]

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from pytest_npubench.core.measurement import check_samples
 from pytest_npubench.errors import MeasurementError
-from pytest_npubench.stats.quantile_interval import quantile_interval
+from pytest_npubench.stats.percentile import quantile_interval
 
 Array = npt.NDArray[np.float64]
 

@@ -10,25 +10,35 @@ Worked number: 60 s for 3 operators, the first done after 10 s: the second has 2
 
 from __future__ import annotations
 
+import random
+import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pytest_npubench.core.clock import perf_counter
-from pytest_npubench.errors import PartitionError
+from pytest_npubench.errors import MeasurementError, PartitionError
 from pytest_npubench.extensions.pairs.partition.descriptors import fit_sync
-from pytest_npubench.extensions.pairs.partition.matmul import NPU
+from pytest_npubench.extensions.pairs.partition.latency import LatencyModel
+from pytest_npubench.extensions.pairs.partition.matmul import GPU, NPU
 from pytest_npubench.extensions.pairs.partition.model_shapes import OperatorShape, distinct
-from pytest_npubench.extensions.pairs.partition.operator_session import OperatorSession
 from pytest_npubench.extensions.pairs.partition.options import SplitOptions
-from pytest_npubench.extensions.pairs.partition.profile import PartitionProfile, SyncLatency
+from pytest_npubench.extensions.pairs.partition.profile import ELEMENT_BYTES, PartitionProfile, SyncLatency
 from pytest_npubench.extensions.pairs.partition.profile_fingerprint import pair_facts
-from pytest_npubench.extensions.pairs.partition.profile_points import PartPoint
+from pytest_npubench.extensions.pairs.partition.profile_points import (
+    PartPoint,
+    TogetherPoint,
+    part_points,
+    together_points,
+)
 from pytest_npubench.extensions.pairs.partition.profile_records import ProfileRecords
-from pytest_npubench.extensions.pairs.partition.unit import UnitPair
+from pytest_npubench.extensions.pairs.partition.unit import UnitPair, visit
 
 NUM_TRIPS, MIN_TRIPS = 200, 20
 SYNC_SHARE = 0.1  # of the budget; on a machine that is busy otherwise a trip takes a time slice
 MAX_ROUNDS = 9
+Point = PartPoint | TogetherPoint
+MIN_ROUNDS = 3
+LARGEST_FACTOR = 10.0  # a slowdown beyond it, or below its inverse, is a disturbance
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,3 +142,123 @@ def _check_unfinished(profile: PartitionProfile | None, facts: Mapping[str, str]
     profile.check_fingerprint(facts)
     if profile.options != options:
         raise PartitionError(f"the unfinished profile is of {profile.options}; want {options}")
+
+
+class OperatorSession:
+    """Measures the points of one operator into `records` until its share of the budget ends, at until_s on `clock`.
+
+    A slowdown is a ratio within one round: time beside the other unit over time alone in the same round. Where one unit
+    works on alone at the end, only the stretch with company counts (the inverse of latency.ends_together_s).
+
+    Worked number: alone 300 and 400 us, together 360 and 472 us: the GPU is slower by 360 / 300 = 1.2; the NPU did
+    400 - (472 - 360) = 288 us of its work in 360 us, so it is slower by 1.25.
+    """
+
+    def __init__(
+        self,
+        pair: UnitPair,
+        records: ProfileRecords,
+        *,
+        mechanism: str | None,
+        until_s: float,
+        clock: Callable[[], float],
+        seed: int,
+    ) -> None:
+        self._pair = pair
+        self._records = records
+        self._mechanism = mechanism
+        self._until_s = until_s
+        self._clock = clock
+        self._random = random.Random(seed)
+        self._loaded: set[Point] = set()
+        self._exposures: dict[TogetherPoint, int] = {}
+
+    def measure(
+        self,
+        shape: OperatorShape,
+        lengths: Sequence[int],
+        options: SplitOptions,
+        max_rounds: int,
+        on_round: Callable[[int], None],
+    ) -> bool:
+        """Whether every point has MIN_ROUNDS samples in the end. on_round is told the number of rounds so far."""
+        points: list[Point] = list(part_points(shape, lengths, options))
+        self._pass_over([point for point in points if not self._num_samples(point)])
+        model = LatencyModel(self._records.profile({}, options, is_finished=False))
+        points += together_points(shape, lengths, options, model)
+        self._pass_over([point for point in points if not self._num_samples(point)])
+        on_round(1)
+        for num_rounds in range(2, max_rounds + 1):
+            wanting = [point for point in points if self._num_samples(point) < max_rounds]
+            if self._is_over() or not wanting:
+                break
+            self._random.shuffle(wanting)
+            # the scarcest first, so that a share that runs out, or an earlier one that did, leaves no point behind
+            wanting.sort(key=lambda point: min(self._num_samples(point), MIN_ROUNDS))
+            self._pass_over(wanting)
+            on_round(num_rounds)
+        return all(self._num_samples(point) >= MIN_ROUNDS for point in points)
+
+    def _pass_over(self, points: Sequence[Point]) -> None:
+        """One sample of each, those with both units last, so that each has its parts' times of this round."""
+        alone_s: dict[tuple[str, int, int, int], float] = {}
+        for point in sorted(points, key=lambda point: isinstance(point, TogetherPoint)):
+            if self._is_over():
+                return
+            self._load(point)
+            if isinstance(point, PartPoint):
+                alone_s[point.key] = self._visit_alone(point)
+            else:
+                self._visit_together(point, alone_s)
+
+    def _load(self, point: Point) -> None:
+        """Loads, keeps the time of new graphs, and runs once unmeasured: the first run pays for what is not there."""
+        if point in self._loaded:
+            return
+        self._records.graphs |= self._pair.load(point.matmul, (point.split,))
+        self._pair.run(point.matmul, point.split, mechanism=self._mechanism)
+        self._loaded.add(point)
+
+    def _visit_alone(self, point: PartPoint) -> float:
+        timing = visit(self._pair, point.matmul, point.split, self._mechanism)
+        busy_s = timing.gpu_s if point.unit == GPU else timing.npu_s
+        if busy_s is None:
+            raise MeasurementError(f"the {point.unit} has no time for {point.split}")
+        if point.unit == NPU and timing.copy_s > 0:
+            self._records.copies.setdefault(point.rows * point.tokens * ELEMENT_BYTES, []).append(timing.copy_s)
+        alone_s = max(0.0, busy_s - timing.copy_s) if point.unit == NPU else busy_s
+        self._records.latencies.setdefault(point.key, []).append(alone_s)
+        return alone_s
+
+    def _visit_together(self, point: TogetherPoint, alone_s: dict[tuple[str, int, int, int], float]) -> None:
+        timing = visit(self._pair, point.matmul, point.split, self._mechanism)
+        if timing.gpu_s is None or timing.npu_s is None:
+            raise MeasurementError(f"a unit has no time for {point.split}")
+        if timing.gpu_s > timing.npu_s:
+            self._records.exposed_sync_s[point.matmul.tokens == 1].append(timing.sync_s)
+        self._exposures[point] = self._exposures.get(point, 0) + 1
+        known_s = {key: statistics.median(samples) for key, samples in self._records.latencies.items()} | alone_s
+        if point.is_balanced and all(key in known_s for unit in (GPU, NPU) for key in point.alone(unit)):
+            gpu_s, npu_s = (sum(known_s[key] for key in point.alone(unit)) for unit in (GPU, NPU))
+            factors = company_factors(gpu_s, npu_s, timing.gpu_s, timing.npu_s - timing.copy_s)
+            if factors is not None:
+                self._records.add_slowdown(point.key, *factors)
+
+    def _num_samples(self, point: Point) -> int:
+        if isinstance(point, PartPoint):
+            return len(self._records.latencies.get(point.key, ()))
+        before = len(self._records.slowdowns.get(point.key, ((), ()))[0]) if point.is_balanced else 0
+        return max(before, self._exposures.get(point, 0))
+
+    def _is_over(self) -> bool:
+        return self._clock() >= self._until_s
+
+
+def company_factors(gpu_s: float, npu_s: float, gpu_beside_s: float, npu_beside_s: float) -> tuple[float, float] | None:
+    """(GPU's, NPU's) slowdown from their times alone and beside each other; None where the times make no sense."""
+    company_s = min(gpu_beside_s, npu_beside_s)
+    done_s = (gpu_s - (gpu_beside_s - company_s), npu_s - (npu_beside_s - company_s))
+    if company_s <= 0 or min(done_s) <= 0:
+        return None
+    gpu, npu = company_s / done_s[0], company_s / done_s[1]
+    return (gpu, npu) if min(gpu, npu) * LARGEST_FACTOR > 1 and max(gpu, npu) < LARGEST_FACTOR else None

@@ -24,8 +24,7 @@ from numpy.typing import NDArray
 from pytest_npubench.errors import MeasurementError, PartitionError
 from pytest_npubench.extensions.pairs.partition.matmul import GPU, Matmul, Split
 from pytest_npubench.extensions.pairs.partition.solver import Decision
-from pytest_npubench.extensions.pairs.partition.split_visit import visit
-from pytest_npubench.extensions.pairs.partition.unit import UnitPair
+from pytest_npubench.extensions.pairs.partition.unit import UnitPair, visit
 
 MAX_RELATIVE_ERROR = 1e-4  # of outputs in float32 against a reference, over the largest output
 MIN_ROUNDS = 4

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pytest_npubench.errors import PartitionError
 from pytest_npubench.extensions.pairs.partition.matmul import Matmul, Split
+
+VISIT_S = 0.005
+MAX_RUNS = 25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,3 +97,45 @@ class UnitPair(Protocol):
     def close(self) -> None:
         """End the units. Leaves no process and no shared memory; may be called twice."""
         ...
+
+
+class ChainPair(UnitPair, Protocol):
+    """A pair that runs chains inside its own process."""
+
+    def run_chain(
+        self, matmul: Matmul, split: Split, num_times: int, *, mechanism: str
+    ) -> tuple[float, tuple[SplitTiming, ...]]: ...
+
+    def run_queued(self, matmul: Matmul, split: Split, num_times: int) -> SplitTiming: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chain:
+    """One run of a chain of dependent operators, each begun when the one before is whole (HeteroInfer, Fig. 10): its
+    seconds, and each operator's timing. Worked: 10 operators of max(100, 80) us in 1,200 us expose 20 us
+    an operator."""
+
+    total_s: float
+    operators: tuple[SplitTiming, ...]
+
+    @property
+    def exposed_s(self) -> float:
+        """Seconds an operator beyond its slower unit."""
+        slower_s = sum(max(run.gpu_s or 0.0, run.npu_s or 0.0) for run in self.operators)
+        return (self.total_s - slower_s) / len(self.operators)
+
+
+def runs_chains(pair: UnitPair) -> ChainPair:
+    """Raises PartitionError on a pair that runs single operators only."""
+    if not (hasattr(pair, "run_chain") and hasattr(pair, "run_queued")):
+        raise PartitionError(f"{type(pair).__name__} runs single operators only; a chain runs on a pair with run_chain")
+    return cast(ChainPair, pair)
+
+
+def visit(pair: UnitPair, matmul: Matmul, split: Split, mechanism: str | None) -> SplitTiming:
+    """The run of median total time (the lower middle one of an even number) among as many as a visit has time for.
+    Worked number: a split of 1 ms runs 5 times (5 ms a visit), one of 20 ms once, one of 50 us 25 times."""
+    first = pair.run(matmul, split, mechanism=mechanism)
+    num_runs = min(MAX_RUNS, int(VISIT_S / first.total_s)) if first.total_s > 0 else MAX_RUNS
+    runs = [first, *(pair.run(matmul, split, mechanism=mechanism) for _ in range(num_runs - 1))]
+    return sorted(runs, key=lambda timing: timing.total_s)[(len(runs) - 1) // 2]

@@ -9,16 +9,19 @@ This is the runner for CUDA; cpu.py has the one for CPUs.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
+import torch
 from vllm.forward_context import get_forward_context
 from vllm.model_executor.models.utils import extract_layer_index
+from vllm.v1.attention.backend import CommonAttentionMetadata
 from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 
 from pytest_npubench.extensions.vllm.layered.flight import FlightStage
 from pytest_npubench.extensions.vllm.layered.refusals import check_attention, supported_decoder
-from pytest_npubench.extensions.vllm.layered.rest_attention import rest_attention
 from pytest_npubench.extensions.vllm.layered.rows import Rows, split_rows
 from pytest_npubench.extensions.vllm.layered.stage_pass import StageStates, run_stage
 
@@ -110,3 +113,47 @@ class LayeredModelRunner(GPUModelRunner):  # type: ignore[misc] # vLLM is absent
         for name in metadata:
             if not stage.group.first <= extract_layer_index(name) < stage.group.stop:
                 context.attn_metadata[name], context.slot_mapping[name] = metadata[name], slots[name]
+
+
+def rest_attention(
+    runner: Any, rows: Rows, slots: Mapping[str, torch.Tensor]
+) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+    """Metadata and KV slots by layer name of the rows outside a stage, from a V1 model runner whose inputs have been
+    prepared. `slots` are all rows. vLLM builds metadata for the whole batch out of its persistent buffers; here the
+    same builders and buffers serve some of the rows. B rest requests with r tokens: query_start_loc (B + 1,), seq_lens
+    (B,), block table (B, blocks), slots (r,)."""
+    tokens = torch.from_numpy(rows.rest_tokens).to(runner.device)
+    metadata: dict[str, Any] = {}
+    rest_slots: dict[str, torch.Tensor] = {}
+    for group_id, group in enumerate(runner.kv_cache_config.kv_cache_groups):
+        slot_mapping = slots[group.layer_names[0]][tokens]
+        common = _common_metadata(runner, rows, tokens, group_id, slot_mapping)
+        rest_slots.update(dict.fromkeys(group.layer_names, slot_mapping))
+        for attention in runner.attn_groups[group_id]:
+            metadata.update(dict.fromkeys(attention.layer_names, attention.build_metadata(common)))
+    return metadata, rest_slots
+
+
+def _common_metadata(
+    runner: Any, rows: Rows, tokens: torch.Tensor, group_id: int, slot_mapping: torch.Tensor
+) -> CommonAttentionMetadata:
+    batch = runner.input_batch
+    indices = torch.from_numpy(rows.rest_requests)
+    on_device = indices.to(runner.device)
+    starts = torch.from_numpy(np.concatenate(([0], np.cumsum(rows.rest_counts))).astype(np.int32))
+    lengths = runner.optimistic_seq_lens_cpu[indices]
+    return CommonAttentionMetadata(
+        query_start_loc=starts.to(runner.device),
+        query_start_loc_cpu=starts,
+        seq_lens=runner.seq_lens[on_device],
+        seq_lens_cpu_upper_bound=lengths,
+        num_reqs=len(rows.rest_requests),
+        num_actual_tokens=len(rows.rest_tokens),
+        max_query_len=int(rows.rest_counts.max()),
+        max_seq_len=int(lengths.max()),
+        block_table_tensor=batch.block_table[group_id].get_device_tensor(batch.num_reqs)[on_device],
+        slot_mapping=slot_mapping,
+        causal=True,
+        is_prefilling=(batch.num_computed_tokens_cpu_tensor < batch.num_prompt_tokens_cpu_tensor)[indices],
+        positions=runner.positions[tokens],
+    )

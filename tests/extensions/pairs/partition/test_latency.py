@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from pytest_npubench.errors import PartitionError
 from pytest_npubench.extensions.pairs.partition.latency import LatencyModel, ends_together_s, line
 from pytest_npubench.extensions.pairs.partition.matmul import GPU, NPU, Matmul
-from pytest_npubench.extensions.pairs.partition.operator_session import company_factors
 from pytest_npubench.extensions.pairs.partition.options import SplitOptions
 from pytest_npubench.extensions.pairs.partition.profile import CopyLatency, GraphTime, Slowdown, SyncLatency
+from pytest_npubench.extensions.pairs.partition.profiler import company_factors
 from pytest_npubench.extensions.pairs.partition.strategies import strategy
 
 from .profiles import COLS, ROWS, latency, profile

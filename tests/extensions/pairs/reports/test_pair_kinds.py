@@ -26,7 +26,7 @@ from pytest_npubench.extensions.pairs.suites.offload.points import (
     VisitPoint,
 )
 from pytest_npubench.extensions.pairs.suites.offload.spec import OffloadSpec
-from pytest_npubench.extensions.pairs.suites.partition.layers import LayerPoint, LayerVisit
+from pytest_npubench.extensions.pairs.suites.partition.kinds.decoder_layer import LayerPoint, LayerVisit
 from pytest_npubench.extensions.pairs.suites.partition.plan import PartitionPlan
 from pytest_npubench.extensions.pairs.suites.partition.points import (
     DecisionPoint,

@@ -14,9 +14,8 @@ from pytest_npubench.errors import PartitionError
 from pytest_npubench.extensions.pairs.partition.layer import OUTPUT, STAGES, LayerShape, LayerTiming, stages_of
 from pytest_npubench.extensions.pairs.partition.matmul import GPU, Matmul, Part, Split
 from pytest_npubench.extensions.pairs.partition.units.operands import activation_length
-from pytest_npubench.extensions.pairs.partition.units.prepared import Prepared
 from pytest_npubench.extensions.pairs.partition.units.signals import FLAG, check_mechanism
-from pytest_npubench.extensions.pairs.partition.units.split_units import SplitUnits
+from pytest_npubench.extensions.pairs.partition.units.split_units import Prepared, SplitUnits
 
 _NORM_EPSILON = 1e-5
 

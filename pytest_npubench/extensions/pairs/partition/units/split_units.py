@@ -11,6 +11,7 @@ before (XlaWorker, CudaGraphUnit).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -27,11 +28,26 @@ from pytest_npubench.extensions.pairs.partition.units.operands import (
     activation_length,
     part_spec,
 )
-from pytest_npubench.extensions.pairs.partition.units.prepared import Prepared
 from pytest_npubench.extensions.pairs.partition.units.signals import FLAG
 
 STREAM_COLS = 4096
 STREAM_READS = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """gpu_runs: one call a part. keys: the static unit's graphs in order. online: key and spec of those
+    to compile in each run."""
+
+    gpu_runs: tuple[Callable[[], object], ...] = ()
+    keys: tuple[str, ...] = ()
+    online: tuple[tuple[str, Mapping[str, object]], ...] = ()
+
+    def with_(self, other: Prepared) -> Prepared:
+        """Both at once: operators that read the same activation need no waiting between them."""
+        return Prepared(
+            gpu_runs=self.gpu_runs + other.gpu_runs, keys=self.keys + other.keys, online=self.online + other.online
+        )
 
 
 class DynamicUnit(Protocol):

@@ -16,13 +16,12 @@ from pytest_npubench.campaign.visits import Round, Visit
 from pytest_npubench.core.clock import perf_counter
 from pytest_npubench.errors import MeasurementError, PartitionError
 from pytest_npubench.extensions.pairs.lost_unit import LastWords
-from pytest_npubench.extensions.pairs.partition.matmul import GPU, Matmul, Split
+from pytest_npubench.extensions.pairs.partition.matmul import GPU, Matmul, Split, alone
 from pytest_npubench.extensions.pairs.partition.model_shapes import operators
 from pytest_npubench.extensions.pairs.partition.profile import PartitionProfile
 from pytest_npubench.extensions.pairs.partition.profiler import measure_profile
 from pytest_npubench.extensions.pairs.partition.regret import MAX_RELATIVE_ERROR
 from pytest_npubench.extensions.pairs.partition.solver import solve
-from pytest_npubench.extensions.pairs.partition.sync.splits import alone
 from pytest_npubench.extensions.pairs.partition.units import open_pair
 from pytest_npubench.extensions.pairs.suites.partition.plan import PartitionPlan
 from pytest_npubench.extensions.pairs.suites.partition.points import OpenPair, OperatorPoint, PairPoint

@@ -11,12 +11,10 @@ from dataclasses import asdict, dataclass, field
 
 from pytest_npubench.campaign.points import VisitedOnce
 from pytest_npubench.campaign.visits import Columns, Visit
-from pytest_npubench.extensions.pairs.partition.matmul import Matmul, Split
+from pytest_npubench.extensions.pairs.partition.matmul import Matmul, Split, row_split
 from pytest_npubench.extensions.pairs.partition.solver import Decision
 from pytest_npubench.extensions.pairs.partition.strategies import all_splits
-from pytest_npubench.extensions.pairs.partition.sync.overlap import Chain, runs_chains
-from pytest_npubench.extensions.pairs.partition.sync.splits import row_split
-from pytest_npubench.extensions.pairs.partition.unit import SplitTiming, UnitPair
+from pytest_npubench.extensions.pairs.partition.unit import Chain, SplitTiming, UnitPair, runs_chains
 from pytest_npubench.extensions.pairs.suites.partition.plan import PartitionPlan
 
 VISIT_S = 0.1

@@ -13,13 +13,12 @@ from pytest_npubench.campaign.campaign import Campaign, CampaignSite
 from pytest_npubench.campaign.protocol import Progress
 from pytest_npubench.errors import DeviceUnavailableError, MeasurementError, UnitLostError
 from pytest_npubench.extensions.pairs.lost_unit import LastWords
-from pytest_npubench.extensions.pairs.partition.matmul import GPU, NPU, Matmul, Split
+from pytest_npubench.extensions.pairs.partition.matmul import GPU, NPU, Matmul, Split, alone, row_split
 from pytest_npubench.extensions.pairs.partition.strategies import all_splits
-from pytest_npubench.extensions.pairs.partition.sync.splits import alone, row_split
 from pytest_npubench.extensions.pairs.suites.partition import bench as bench_module
 from pytest_npubench.extensions.pairs.suites.partition.bench import PartitionBench
 from pytest_npubench.extensions.pairs.suites.partition.decisions import decision_points
-from pytest_npubench.extensions.pairs.suites.partition.layers import LayerPoint, LayerVisit
+from pytest_npubench.extensions.pairs.suites.partition.kinds.decoder_layer import LayerPoint, LayerVisit
 from pytest_npubench.extensions.pairs.suites.partition.points import (
     SLOWEST,
     DecisionPoint,

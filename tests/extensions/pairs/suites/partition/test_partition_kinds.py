@@ -10,7 +10,7 @@ import pytest
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.errors import MeasurementError, RegistryError
 from pytest_npubench.extensions.pairs.suites.partition import SUITE
-from pytest_npubench.extensions.pairs.suites.partition.layers import LayerVisit
+from pytest_npubench.extensions.pairs.suites.partition.kinds.decoder_layer import LayerVisit
 from pytest_npubench.extensions.pairs.suites.partition.points import OverlapVisit, RoundTripVisit, StreamVisit
 from pytest_npubench.suites import case_kind, suite
 from pytest_npubench.verdict import VerdictKind

@@ -8,17 +8,106 @@ two equal units bound by one memory have little to gain in decode.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from pytest_npubench.campaign.points import Measured
+from pytest_npubench.campaign.visits import Visit
 from pytest_npubench.core.case import Axes, Case
+from pytest_npubench.errors import MeasurementError
 from pytest_npubench.extensions.pairs.paired_rounds import all_visits, time_metric
+from pytest_npubench.extensions.pairs.partition.layer import DecoderLayer, LayerShape
+from pytest_npubench.extensions.pairs.partition.matmul import Matmul, Split
+from pytest_npubench.extensions.pairs.partition.model_shapes import operators
+from pytest_npubench.extensions.pairs.partition.regret import MAX_RELATIVE_ERROR
+from pytest_npubench.extensions.pairs.partition.strategies import strategy
 from pytest_npubench.extensions.pairs.suites.partition.experiment import PartitionExperiment, ratio_metric
-from pytest_npubench.extensions.pairs.suites.partition.layers import LayerPoint, LayerVisit
 from pytest_npubench.extensions.pairs.suites.partition.plan import PartitionPlan
+from pytest_npubench.extensions.pairs.suites.partition.points import OpenPair, PairPoint
 from pytest_npubench.verdict import judge_gates
 from pytest_npubench.verdict.result import Judgement
+
+OPERATORS = ("attention_qkv", "attention_output", "ffn_gate_up", "ffn_down")
+NUM_KV_HEADS = 8  # of every model that there are weight shapes of
+NUM_RUNS = 5
+
+
+def layer_shape(model: str) -> LayerShape:
+    """Raises RegistryError on an unknown model."""
+    shapes = {shape.name: shape for shape in operators(model)}
+    hidden, head_dim = shapes["attention_q"].cols, shapes["attention_k"].rows // NUM_KV_HEADS
+    return LayerShape(
+        hidden=hidden,
+        num_heads=hidden // head_dim,
+        num_kv_heads=NUM_KV_HEADS,
+        head_dim=head_dim,
+        intermediate=shapes["ffn_down"].cols,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerVisit(Visit):
+    """Seconds of a pass, the median of a few, as the solver splits the layer and on the static unit alone: all of it,
+    what of it is synchronisation, and the dynamic unit alone in turn with it."""
+
+    decided_s: float
+    decided_sync_s: float
+    gpu_beside_decided_s: float
+    npu_s: float
+    npu_sync_s: float
+    gpu_beside_npu_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerPoint(PairPoint):
+    """A whole decoder layer at so many tokens after a context: as the solver splits it, and on each unit alone."""
+
+    tokens: int
+    context: int
+
+    @property
+    def name(self) -> str:
+        return f"layer/{self.tokens}@{self.context}"
+
+    def undecided(self, plan: PartitionPlan) -> tuple[Matmul, ...]:
+        return tuple(self._matmuls(plan).values())
+
+    def visit(self, opened: OpenPair) -> LayerVisit:
+        """Raises MeasurementError where an output differs from the dynamic unit's alone."""
+        matmuls, options = self._matmuls(opened.plan), opened.plan.options
+        decided = {name: opened.decision(matmul).split for name, matmul in matmuls.items()}
+        static = {name: next(iter(strategy("npu_only").splits(matmul, options))) for name, matmul in matmuls.items()}
+        decided_s, decided_sync_s, gpu_beside_decided_s = self._pass_s(opened, "decided", decided)
+        npu_s, npu_sync_s, gpu_beside_npu_s = self._pass_s(opened, "npu", static)
+        return LayerVisit(
+            decided_s=decided_s,
+            decided_sync_s=decided_sync_s,
+            gpu_beside_decided_s=gpu_beside_decided_s,
+            npu_s=npu_s,
+            npu_sync_s=npu_sync_s,
+            gpu_beside_npu_s=gpu_beside_npu_s,
+        )
+
+    def _matmuls(self, plan: PartitionPlan) -> dict[str, Matmul]:
+        shape = layer_shape(plan.model)
+        return {name: shape.matmul(name, self.tokens) for name in OPERATORS}
+
+    def _pass_s(self, opened: OpenPair, arm: str, splits: Mapping[str, Split]) -> tuple[float, float, float]:
+        """Seconds of a pass, of its synchronisation, and of the dynamic unit alone."""
+        shape = layer_shape(opened.plan.model)
+        layer = DecoderLayer(opened.units, shape, splits=splits, num_tokens=self.tokens, context=self.context)
+        gpu_s = [layer.run_alone().total_s for _ in range(NUM_RUNS)]
+        reference = layer.output().copy()
+        runs = [layer.run() for _ in range(NUM_RUNS)]
+        error = float(np.abs(layer.output() - reference).max() / np.abs(reference).max())
+        if not error <= MAX_RELATIVE_ERROR:
+            raise MeasurementError(
+                f"{self.name}, {arm}: output off by {error:.2g}; want at most {MAX_RELATIVE_ERROR:g}"
+            )
+        median = statistics.median
+        return median(run.total_s for run in runs), median(run.sync_s for run in runs), median(gpu_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,8 +9,7 @@ from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.case import Case
 from pytest_npubench.extensions.pairs.paired_rounds import time_metric
 from pytest_npubench.extensions.pairs.partition.descriptors import fit_linear_past_threshold
-from pytest_npubench.extensions.pairs.partition.matmul import GPU
-from pytest_npubench.extensions.pairs.partition.sync.splits import alone
+from pytest_npubench.extensions.pairs.partition.matmul import GPU, alone
 from pytest_npubench.extensions.pairs.suites.partition.experiment import OperatorExperiment, check_columns, rounds_of
 from pytest_npubench.extensions.pairs.suites.partition.plan import PartitionPlan
 from pytest_npubench.extensions.pairs.suites.partition.points import SplitPoint

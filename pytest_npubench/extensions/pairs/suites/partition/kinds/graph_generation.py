@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.case import Case
 from pytest_npubench.extensions.pairs.partition.descriptors import fit_graph_generation
-from pytest_npubench.extensions.pairs.partition.matmul import NPU, Split
-from pytest_npubench.extensions.pairs.partition.sync.splits import alone
+from pytest_npubench.extensions.pairs.partition.matmul import NPU, Split, alone
 from pytest_npubench.extensions.pairs.suites.partition.experiment import OperatorExperiment, check_columns, rounds_of
 from pytest_npubench.extensions.pairs.suites.partition.plan import PartitionPlan
 from pytest_npubench.extensions.pairs.suites.partition.points import SplitPoint

@@ -13,8 +13,7 @@ from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.case import Axes, Case
 from pytest_npubench.extensions.pairs.paired_rounds import time_metric, whole_rounds
 from pytest_npubench.extensions.pairs.partition.descriptors import fit_ratio
-from pytest_npubench.extensions.pairs.partition.matmul import NPU, Matmul
-from pytest_npubench.extensions.pairs.partition.sync.splits import alone
+from pytest_npubench.extensions.pairs.partition.matmul import NPU, Matmul, alone
 from pytest_npubench.extensions.pairs.suites.partition.experiment import (
     OperatorExperiment,
     check_columns,

@@ -13,8 +13,7 @@ from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.case import Case
 from pytest_npubench.extensions.pairs.paired_rounds import time_metric
 from pytest_npubench.extensions.pairs.partition.descriptors import fit_stage
-from pytest_npubench.extensions.pairs.partition.matmul import NPU
-from pytest_npubench.extensions.pairs.partition.sync.splits import alone
+from pytest_npubench.extensions.pairs.partition.matmul import NPU, alone
 from pytest_npubench.extensions.pairs.suites.partition.experiment import OperatorExperiment, check_columns, npu_s
 from pytest_npubench.extensions.pairs.suites.partition.plan import PartitionPlan
 from pytest_npubench.extensions.pairs.suites.partition.points import SplitPoint

@@ -15,8 +15,7 @@ from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.case import Case
 from pytest_npubench.extensions.pairs.paired_rounds import all_visits, whole_rounds
 from pytest_npubench.extensions.pairs.partition.descriptors import fit_sync
-from pytest_npubench.extensions.pairs.partition.matmul import GPU, NPU
-from pytest_npubench.extensions.pairs.partition.sync.splits import alone, row_split
+from pytest_npubench.extensions.pairs.partition.matmul import GPU, NPU, alone, row_split
 from pytest_npubench.extensions.pairs.suites.partition.experiment import PartitionExperiment, ratio_metric, total_s
 from pytest_npubench.extensions.pairs.suites.partition.plan import PartitionPlan
 from pytest_npubench.extensions.pairs.suites.partition.points import (
