@@ -22,7 +22,6 @@ TO_DO = (
     "store",
     "suites/__init__",
     "suites/buckets/report",
-    "suites/protocol",
     "suites/scheduling",
     "suites/server",
     "verdict",

@@ -51,7 +51,7 @@ class EnginePlan(DevicePlan):
 
     @property
     def is_reference(self) -> bool:
-        return self.runner.is_reference(self.spec.family)
+        return self.runner.is_reference
 
     @property
     def framework(self) -> str:

@@ -27,6 +27,8 @@ class EngineDescriptor:
     about: ClassVar[str]
     families: ClassVar[tuple[str, ...]]
     """The device families that it serves."""
+    is_reference: ClassVar[bool] = False
+    """Whether it is the default: campaigns on it do not name it."""
     parts: ClassVar[Mapping[str, str]]
     """By suite, where the class lies that runs the suite on this engine."""
     is_placed_by_itself: ClassVar[bool] = False
@@ -50,10 +52,6 @@ class EngineDescriptor:
         """The devices that it has of its own for a hardware file, or why there are none; None where it runs on those of
         the family, which its backend looks for."""
         return None
-
-    def is_reference(self, family: str) -> bool:
-        """Whether it is the default on that family: campaigns on it do not name it."""
-        return False
 
     def framework(self, suite: str) -> str:
         """What opens the devices for a suite: "jax" or "torch", which the backends know, or an engine by its name."""

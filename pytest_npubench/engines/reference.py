@@ -12,6 +12,7 @@ class Reference(EngineDescriptor):
 
     name = "reference"
     title = "reference"
+    is_reference = True
     about = "our own decoders: jax_dense, openvino_dense by family, torch_moe for serving"
     families = ("cpu", "cuda", "tpu", "openvino")
     parts = {  # noqa: RUF012 - of the class, as the base says
@@ -21,9 +22,6 @@ class Reference(EngineDescriptor):
 
     def why_not_served(self, suite: str, family: str) -> str:
         return super().why_not_served(suite, family) if family in UNSERVED else ""
-
-    def is_reference(self, family: str) -> bool:
-        return True
 
     def framework(self, suite: str) -> str:
         return "torch" if suite == "scheduling" else "jax"

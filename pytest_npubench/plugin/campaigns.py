@@ -271,7 +271,7 @@ def within_limits(
         judgement = suite.held_to(judgement, plan, points, measured, frozen or {})
         if reason := suite.impossible(plan, points, measured):
             judgement = replace(judgement, verdict=Verdict(kind=VerdictKind.INVALID, reason=reason))
-    if engine is None or engine.is_reference(plan.spec.family):
+    if engine is None or engine.is_reference:
         return judgement
     return replace(judgement, engine=engine.name)
 

@@ -113,8 +113,8 @@ class Suite:
             folder = None
         if folder is None:
             raise BrokenEntryError(f"suite {self.name!r} has no kinds: want a package {package}")
-        own = {info.name for info in iter_modules(folder.submodule_search_locations)}
-        return tuple(sorted({*own, *_added(self.name)}))
+        files = {info.name for info in iter_modules(folder.submodule_search_locations)}
+        return tuple(sorted({*files, *_added(self.name)}))
 
     def kind(self, name: str) -> CaseKind[Any]:
         """The kind of that name. Raises BrokenEntryError for a file that cannot be imported, or that does not hold its
