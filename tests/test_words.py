@@ -19,7 +19,6 @@ TO_DO = (
     "predictors",
     "reports",
     "serving",
-    "store",
     "suites/__init__",
     "suites/buckets/report",
     "suites/scheduling",

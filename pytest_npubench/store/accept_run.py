@@ -130,7 +130,7 @@ def accept_run(
     )
     waiting.allowed.check(records)
     earlier = _since_changes(journal, run, [record for record in records if waiting.is_let_in(record)], waiting)
-    found = _sorted_out(journal, records, faults, waiting, earlier)
+    sorted_out = _sorted_out(journal, records, faults, waiting, earlier)
     groups = tuple(
         SessionResults(
             session=name,
@@ -139,17 +139,18 @@ def accept_run(
             results=tuple(results.values()),
             stack=stack,
         )
-        for (name, key), (stack, results) in found.groups.items()
+        for (name, key), (stack, results) in sorted_out.groups.items()
         if results
     )
     num_green = sum(len(group.results) for group in groups) - len(earlier)
-    if num_green + len(found.left_out) != len(records):
+    if num_green + len(sorted_out.left_out) != len(records):
         raise BaselineError(
-            f"journal {journal.path}: of {len(records)} cases {num_green} can be accepted and {len(found.left_out)} "
-            "are left out: some would be lost without a word; nothing was accepted, please report this"
+            f"journal {journal.path}: of {len(records)} cases {num_green} can be accepted and "
+            f"{len(sorted_out.left_out)} are left out: some would be lost without a word; nothing was accepted, please "
+            "report this"
         )
     if not groups:
-        raise RunNotAcceptedError(_nothing(len(records), found.left_out), waiting_texts(found.left_out))
+        raise RunNotAcceptedError(_nothing(len(records), sorted_out.left_out), waiting_texts(sorted_out.left_out))
     accepted = Baselines(directory=directory, files=()).accept_sessions(groups)
     before = {record["session"] for record in earlier}  # of these none is counted
     refused = [
@@ -157,7 +158,7 @@ def accept_run(
         for session, case, why in accepted.refused
         if session.partition("@")[0] not in before
     ]
-    left_out, num_cases = (*found.left_out, *refused), num_green - len(refused)
+    left_out, num_cases = (*sorted_out.left_out, *refused), num_green - len(refused)
     if not num_cases:
         raise RunNotAcceptedError(_nothing(len(records), left_out), waiting_texts(left_out))
     return AcceptedRun(
@@ -259,18 +260,18 @@ def _since_changes(
     """The nights that enter along with cases which a person lets in: what the journal holds of them since they changed
     and before this run, oldest first, of a case that was tried again the worst. A green case whose test failed for
     another reason is left out."""
-    own = {session.id for session in run}
+    ids = {session.id for session in run}
     begin = {_measured(record, waiting): changed_since(record) for record in let_in}
     faults = test_faults(journal.sessions)
-    found: dict[tuple[object, ...], Record] = {}
+    nights: dict[tuple[object, ...], Record] = {}
     for record in filter(_is_case, journal.records):
         since = begin.get(_measured(record, waiting))
-        is_between = since is not None and since <= record["session"] < max(own) and record["session"] not in own
+        is_between = since is not None and since <= record["session"] < max(ids) and record["session"] not in ids
         is_usable = record["verdict"]["kind"] == "regressed" or (_is_green(record) and not _fault(record, faults))
         if is_between and is_usable and not record.get("resumed", False):
-            place = (record["session"], *_measured(record, waiting))
-            found[place] = worse(found.get(place), record)
-    return sorted(found.values(), key=lambda record: str(record["session"]))
+            night = (record["session"], *_measured(record, waiting))
+            nights[night] = worse(nights.get(night), record)
+    return sorted(nights.values(), key=lambda record: str(record["session"]))
 
 
 def _measured(record: Record, waiting: Waiting) -> tuple[object, ...]:
@@ -282,7 +283,7 @@ def _measured(record: Record, waiting: Waiting) -> tuple[object, ...]:
 def _sorted_out(
     journal: Journal, records: Sequence[Record], faults: Faults, waiting: Waiting, earlier: Sequence[Record]
 ) -> _Sorted:
-    found = _Sorted({}, [])
+    sorted_out = _Sorted({}, [])
     sessions = {record["session"] for record in earlier}
     whole = [record for record in journal.records if _is_case(record) and record["session"] in sessions]
     names = session_names(records) | session_names(whole)
@@ -295,18 +296,18 @@ def _sorted_out(
         if reason is None:
             why = waiting.allowed.reason if record in earlier else waiting.reason(record)
             try:
-                place, result = session_place(record), _result(record, why, since[_measured(record, waiting)])
+                measured_by, result = session_place(record), _result(record, why, since[_measured(record, waiting)])
             except ValueError as error:
                 raise JournalError(f"journal {journal.path}: case record {record['case']}: {error}") from None
-            stack = AcceptedStack(device=place.device, fingerprint=fingerprint_of(place.fingerprint))
-            _, results = found.groups.setdefault((names[place], stack.fingerprint.key()), (stack, {}))
+            stack = AcceptedStack(device=measured_by.device, fingerprint=fingerprint_of(measured_by.fingerprint))
+            _, results = sorted_out.groups.setdefault((names[measured_by], stack.fingerprint.key()), (stack, {}))
             if result.metrics:
                 results[result.case] = result
             else:
                 reason = NOT_JUDGEABLE
         if reason is not None:
-            found.left_out.append(LeftOut(case=record["case"], reason=reason, waits=reason.startswith(WAITS)))
-    return found
+            sorted_out.left_out.append(LeftOut(case=record["case"], reason=reason, waits=reason.startswith(WAITS)))
+    return sorted_out
 
 
 def _against(record: Record, faults: Faults, waiting: Waiting) -> str | None:
@@ -340,8 +341,8 @@ def session_place(record: Record) -> _Place:
 def session_names(records: Iterable[Record]) -> dict[_Place, str]:
     """The name of the baseline session of each place; the colour of its cases does not change it."""
     measured = [record for record in records if not record.get("resumed", False)]
-    known = [record for record in measured if isinstance(record.get("device"), str) and record["fingerprint"]]
-    places = list(dict.fromkeys(map(session_place, known)))
+    with_device = [record for record in measured if isinstance(record.get("device"), str) and record["fingerprint"]]
+    places = list(dict.fromkeys(map(session_place, with_device)))
     num_places = [place.session for place in places]
     return {
         place: place.session if num_places.count(place.session) == 1 else f"{place.session}@{place.device}"

@@ -212,20 +212,20 @@ def check_result(result: CaseResult) -> None:
                 raise BaselineError(f"{result.case}, {what} {name}: {value!r} is not a finite number")
 
 
-def _check_metric(place: str, metric: MetricResult) -> None:
+def _check_metric(where: str, metric: MetricResult) -> None:
     if metric.better not in BETTER:
-        raise BaselineError(f"{place}: better is {metric.better!r}; want {' or '.join(BETTER)}")
+        raise BaselineError(f"{where}: better is {metric.better!r}; want {' or '.join(BETTER)}")
     if metric.gate not in JUDGED_GATES:
-        raise BaselineError(f"{place}: gate is {metric.gate!r}; want {', '.join(JUDGED_GATES)}")
+        raise BaselineError(f"{where}: gate is {metric.gate!r}; want {', '.join(JUDGED_GATES)}")
     if metric.margin is not None and not math.isfinite(metric.margin):
-        raise BaselineError(f"{place}: margin {metric.margin!r} is not a finite number")
+        raise BaselineError(f"{where}: margin {metric.margin!r} is not a finite number")
     if not metric.processes:
-        raise BaselineError(f"{place}: no processes")
+        raise BaselineError(f"{where}: no processes")
     for index, samples in enumerate(metric.processes):
         if not samples:
-            raise BaselineError(f"{place}, process {index}: no samples")
+            raise BaselineError(f"{where}, process {index}: no samples")
         if bad := [value for value in samples if not math.isfinite(value)]:
-            raise BaselineError(f"{place}, process {index}: sample {bad[0]!r} is not a finite number")
+            raise BaselineError(f"{where}, process {index}: sample {bad[0]!r} is not a finite number")
 
 
 def _check_quantities(case: str, old: Mapping[str, Quantity], new: Mapping[str, Quantity]) -> None:

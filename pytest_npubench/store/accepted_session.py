@@ -50,10 +50,10 @@ class Frozen:
         return {**self._fields(), "check": check_sum([case, digest, self._fields()])}
 
     @classmethod
-    def from_json(cls, content: Any, place: str, case: str, digest: str) -> Frozen:
+    def from_json(cls, content: Any, key: str, case: str, digest: str) -> Frozen:
         """Raises WrongEntryError naming the place, JsonError where the check sum does not fit."""
-        read = JSON.record(cls, content, place, others=("check",))
-        verify_sum(content, place, [case, digest, read._fields()])
+        read = JSON.record(cls, content, key, others=("check",))
+        verify_sum(content, key, [case, digest, read._fields()])
         return read
 
     def _fields(self) -> Any:
@@ -113,15 +113,15 @@ class AcceptedStack:
         return {**fields, "check": check_sum([session, fields])}
 
     @classmethod
-    def from_json(cls, content: Any, place: str, session: str) -> AcceptedStack:
+    def from_json(cls, content: Any, key: str, session: str) -> AcceptedStack:
         """Raises WrongEntryError naming the place, JsonError where the check sum does not fit."""
-        check_keys(place, JSON.table(content, place), ("device", "fingerprint", "check"))
-        verify_sum(content, place, [session, {name: content[name] for name in content if name != "check"}])
+        check_keys(key, JSON.table(content, key), ("device", "fingerprint", "check"))
+        verify_sum(content, key, [session, {name: content[name] for name in content if name != "check"}])
         try:
-            found = Fingerprint.from_json(content["fingerprint"], f"{place}.fingerprint")
+            fingerprint = Fingerprint.from_json(content["fingerprint"], f"{key}.fingerprint")
         except StoreError as error:
             raise JsonError(str(error)) from None
-        return cls(device=take(content, "device", (str,), place), fingerprint=found)
+        return cls(device=take(content, "device", (str,), key), fingerprint=fingerprint)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,15 +160,15 @@ class AcceptedSession:
 
     @classmethod
     def from_json(
-        cls, content: Any, place: str, case: str, digest: str, quantities: Mapping[str, Quantity]
+        cls, content: Any, key: str, case: str, digest: str, quantities: Mapping[str, Quantity]
     ) -> AcceptedSession:
         """Reads an entry. Raises WrongEntryError naming the place, JsonError where the check sum does not fit."""
-        read = JSON.record(cls, {**_OPTIONAL, **JSON.table(content, place)}, place, others=("check",))
+        read = JSON.record(cls, {**_OPTIONAL, **JSON.table(content, key)}, key, others=("check",))
         if not read.metrics:
-            raise WrongEntryError(f"{place}.metrics", "empty; a session has at least one metric")
+            raise WrongEntryError(f"{key}.metrics", "empty; a session has at least one metric")
         if unknown := read.metrics.keys() - quantities.keys():
-            raise WrongEntryError(f"{place}.metrics.{min(unknown)}", "has no unit under the case's metrics")
-        verify_sum(content, place, read._checked(case, digest, quantities))
+            raise WrongEntryError(f"{key}.metrics.{min(unknown)}", "has no unit under the case's metrics")
+        verify_sum(content, key, read._checked(case, digest, quantities))
         return read
 
     def _fields(self) -> dict[str, Any]:

@@ -41,9 +41,9 @@ class Alias:
 
     @classmethod
     def from_json(cls, content: Any, old: str) -> Alias:
-        place = f"aliases.{old}"
-        read = JSON.record(cls, content, place, others=("check",))
-        verify_sum(content, place, [old, read._fields()])
+        key = f"aliases.{old}"
+        read = JSON.record(cls, content, key, others=("check",))
+        verify_sum(content, key, [old, read._fields()])
         return read
 
     def _fields(self) -> Any:
@@ -75,14 +75,14 @@ class Aliases:
 
     def names(self, case: str, digest: str) -> tuple[tuple[str, str], ...]:
         """(case key, digest) under which sessions of this measurement were accepted, the newest name first."""
-        found = [(case, digest)]
+        names = [(case, digest)]
         while (old := self.old_name(case)) is not None:
             alias = self.entries[old]
             if alias.case_digest not in (None, digest):
                 break
             case, digest = old, alias.digest
-            found.append((case, digest))
-        return tuple(found)
+            names.append((case, digest))
+        return tuple(names)
 
     def latest_name(self, case: str) -> str:
         """The name that a case has now, after all renamings."""

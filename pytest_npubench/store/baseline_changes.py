@@ -67,10 +67,10 @@ def reject(directory: Path, session: str, *, reason: str = "") -> BaselineChange
     A session rejected already changes nothing. Raises BaselineError where no file knows it.
     """
     with changing(directory) as old:
-        known = {name for file in old.files for name in (*file.session_names, *file.rejected)}
-        names = {name for name in known if means(name, session)}
+        sessions = {name for file in old.files for name in (*file.session_names, *file.rejected)}
+        names = {name for name in sessions if means(name, session)}
         if not names:
-            hint = did_you_mean(session, known)
+            hint = did_you_mean(session, sessions)
             raise BaselineError(f"baselines {directory}: no accepted session {session!r}; {newest_names(old)}{hint}")
         rejection = Rejection(rejected_at=now(), reason=reason)
         changed = [_without(file, names & file.session_names, rejection) for file in old.files]
@@ -93,8 +93,8 @@ def reset(directory: Path, cases: Collection[str], *, reason: str, hardware: Col
     with changing(directory) as old:
         if unknown := sorted(set(hardware) - {file.hardware for file in old.files}):
             there = sorted({file.hardware for file in old.files})
-            known, hint = f"hardware: {', '.join(there) or 'none'}", did_you_mean(unknown[0], there)
-            raise BaselineError(f"baselines {directory}: nothing was accepted on {unknown[0]!r}; {known}{hint}")
+            listed, hint = f"hardware: {', '.join(there) or 'none'}", did_you_mean(unknown[0], there)
+            raise BaselineError(f"baselines {directory}: nothing was accepted on {unknown[0]!r}; {listed}{hint}")
         files = [file for file in old.files if not hardware or file.hardware in hardware]
         names = {name: old.aliases.latest_name(name) for file in files for name in (*file.cases, *file.resets)}
         chosen = {latest for wanted in cases for latest in _meant(directory, names, wanted)}
@@ -124,10 +124,10 @@ def prune(
     with changing(directory) as old:
         if keys:
             gone = [file for file in old.files if file.key.digest() in keys]
-            known = {file.key.digest() for file in old.files}
-            if unknown := sorted(set(keys) - known):
-                listed = ", ".join(sorted(known)) or "none"
-                hint = did_you_mean(unknown[0], known)
+            digests = {file.key.digest() for file in old.files}
+            if unknown := sorted(set(keys) - digests):
+                listed = ", ".join(sorted(digests)) or "none"
+                hint = did_you_mean(unknown[0], digests)
                 raise BaselineError(f"baselines {directory}: no file has the key {unknown[0]}; keys: {listed}{hint}")
         else:
             latest = datetime.fromisoformat(now()) if at is None else at
@@ -162,8 +162,8 @@ def _meant(directory: Path, names: Mapping[str, str], wanted: str) -> set[str]:
     """The cases, by their latest names, that a key, an id, a short name or a pattern means. Raises BaselineError where
     there are none."""
     exact = {latest for name, latest in names.items() if wanted in (name, latest)}
-    if found := exact or {latest for name, latest in names.items() if fnmatch.fnmatchcase(name, wanted)}:
-        return found
+    if matching := exact or {latest for name, latest in names.items() if fnmatch.fnmatchcase(name, wanted)}:
+        return matching
     return {the_case(directory, names, wanted)}
 
 
@@ -177,11 +177,11 @@ def the_case(directory: Path, names: Mapping[str, str], wanted: str) -> str:
 
 
 def _anew(file: BaselineFile, names: Collection[str], new: Reset) -> BaselineFile:
-    known = {name for name in names if name in file.cases or name in file.resets}
+    cases = {name for name in names if name in file.cases or name in file.resets}
     return replace(
         file,
-        cases={name: case for name, case in file.cases.items() if name not in known},
-        resets={**file.resets, **dict.fromkeys(sorted(known), new)},
+        cases={name: case for name, case in file.cases.items() if name not in cases},
+        resets={**file.resets, **dict.fromkeys(sorted(cases), new)},
     )
 
 
@@ -211,14 +211,14 @@ def move_anchor(
     with changing(directory) as old:
         names = {name: old.aliases.latest_name(name) for file in old.files for name in file.cases}
         wanted_case = None if case is None else the_case(directory, names, case)
-        held = _held(old, key, wanted_case)
-        if not held:
+        histories = _histories(old, key, wanted_case)
+        if not histories:
             raise BaselineError(f"baselines {directory}: no accepted session{_where(key, case)}")
-        anchors = {group: _chosen(found, sessions, newest) for group, found in held.items()}
+        anchors = {group: _chosen(found, sessions, newest) for group, found in histories.items()}
         anchored = {name for chosen in anchors.values() for name in chosen}
         if missing := [wanted for wanted in sessions if not any(means(name, wanted) for name in anchored)]:
             what = f"no accepted session {missing[0]!r}{_where(key, case)}; {newest_names(old)}"
-            hint = did_you_mean(missing[0], {session.session for entries in held.values() for session in entries})
+            hint = did_you_mean(missing[0], {session.session for entries in histories.values() for session in entries})
             raise BaselineError(f"baselines {directory}: {what}{hint}")
         changed = [_anchored(old, file, anchors) for file in old.files]
         paths = write_changes(old, old.with_files(*changed))
@@ -232,26 +232,26 @@ def move_anchor(
     )
 
 
-def _held(baselines: Baselines, key: str | None, case: str | None) -> dict[Group, list[AcceptedSession]]:
+def _histories(baselines: Baselines, key: str | None, case: str | None) -> dict[Group, list[AcceptedSession]]:
     """The sessions of each history that is meant, in the order accepted."""
-    held: dict[Group, list[AcceptedSession]] = {}
+    histories: dict[Group, list[AcceptedSession]] = {}
     for file in baselines.files:
         for name, entry in file.cases.items():
             group = _group(baselines, file, name)
             if key in (None, group[0]) and (case is None or case == group[1]):
-                held.setdefault(group, []).extend(entry.sessions)
+                histories.setdefault(group, []).extend(entry.sessions)
     # stable: sessions accepted in the same second stay in the order of their entries
-    return {group: sorted(found, key=lambda session: session.accepted_time) for group, found in held.items()}
+    return {group: sorted(found, key=lambda session: session.accepted_time) for group, found in histories.items()}
 
 
 def _group(baselines: Baselines, file: BaselineFile, case: str) -> Group:
     return file.key.digest(), baselines.aliases.latest_name(case)
 
 
-def _chosen(found: Sequence[AcceptedSession], sessions: Collection[str], newest: int | None) -> frozenset[str]:
+def _chosen(history: Sequence[AcceptedSession], sessions: Collection[str], newest: int | None) -> frozenset[str]:
     if newest is not None:
-        return frozenset(session.session for session in found[-newest:])
-    return frozenset(one.session for one in found if any(means(one.session, wanted) for wanted in sessions))
+        return frozenset(session.session for session in history[-newest:])
+    return frozenset(one.session for one in history if any(means(one.session, wanted) for wanted in sessions))
 
 
 def _anchored(baselines: Baselines, file: BaselineFile, anchors: Mapping[Group, Collection[str]]) -> BaselineFile:
@@ -289,8 +289,8 @@ def rename(directory: Path, old: str, new: str) -> Renaming:
         alias = aliases.entries[name]
         files = [_continued(before, file, name, alias) for file in before.files]
         path = write_changes(before, replace(before, aliases=aliases).with_files(*files))[0]
-    found = [case for case in _entries(before, name) if case.digest == alias.digest]
-    return Renaming(old=name, alias=alias, num_sessions=sum(len(case.sessions) for case in found), path=path)
+    taken_over = [case for case in _entries(before, name) if case.digest == alias.digest]
+    return Renaming(old=name, alias=alias, num_sessions=sum(len(case.sessions) for case in taken_over), path=path)
 
 
 def _with_alias(before: Baselines, old: str, new: str) -> tuple[Aliases, str]:
@@ -337,5 +337,5 @@ def _newest_digest(entries: Iterable[BaselineCase]) -> str | None:
 
 
 def _near(baselines: Baselines, case: str) -> str:
-    known = sorted({name for file in baselines.files for name in file.cases})
-    return did_you_mean(case, known, most=3)
+    cases = sorted({name for file in baselines.files for name in file.cases})
+    return did_you_mean(case, cases, most=3)

@@ -34,8 +34,8 @@ def baseline_paths(directory: Path) -> tuple[Path, ...]:
 
     Raises BaselineError on a JSON file out of place, OSError where a folder cannot be read.
     """
-    found = sorted(Path(folder, name).relative_to(directory) for folder, name in _json_files(directory))
-    paths = [path for path in found if path != Path(aliases.FILE_NAME)]
+    files = sorted(Path(folder, name).relative_to(directory) for folder, name in _json_files(directory))
+    paths = [path for path in files if path != Path(aliases.FILE_NAME)]
     for path in paths:
         if len(path.parts) != 2:
             raise BaselineError(f"baseline {directory / path}: out of place; want {directory}/HARDWARE/SUITE-KEY.json")
@@ -106,8 +106,8 @@ def _read(path: Path, form: str, version: int, parse: Callable[[Any], _Read]) ->
     except WrongEntryError as error:
         raise BaselineError(f"baseline {path}: {error}") from None
     except JsonError as error:
-        place = f" line {error.line} column {error.column}" if error.line else ""
-        raise BaselineError(f"baseline {path}{place}: {error}") from None
+        where = f" line {error.line} column {error.column}" if error.line else ""
+        raise BaselineError(f"baseline {path}{where}: {error}") from None
 
 
 def _replace(path: Path, content: Any) -> Path:

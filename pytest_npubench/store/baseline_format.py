@@ -70,20 +70,20 @@ class BaselineCase:
 
     @classmethod
     def from_json(cls, content: Any, name: str) -> BaselineCase:
-        place = f"cases.{name}"
-        check_keys(place, JSON.table(content, place), ("digest", "metrics", "sessions", "frozen"))
-        digest, metrics = take(content, "digest", (str,), place), take(content, "metrics", (dict,), place)
-        quantities = JSON.value(Mapping[str, Quantity], metrics, f"{place}.metrics")
+        key = f"cases.{name}"
+        check_keys(key, JSON.table(content, key), ("digest", "metrics", "sessions", "frozen"))
+        digest, metrics = take(content, "digest", (str,), key), take(content, "metrics", (dict,), key)
+        quantities = JSON.value(Mapping[str, Quantity], metrics, f"{key}.metrics")
         sessions: list[AcceptedSession] = []
-        for index, entry in enumerate(take(content, "sessions", (list,), place)):
-            entry_place = f"{place}.sessions[{index}]"
+        for index, entry in enumerate(take(content, "sessions", (list,), key)):
+            entry_place = f"{key}.sessions[{index}]"
             read = AcceptedSession.from_json(entry, entry_place, name, digest, quantities)
             if read.session in (earlier.session for earlier in sessions):
                 raise JsonError(f"{entry_place}.session: {read.session!r} stands twice")
             sessions.append(read)
         if not sessions:
-            raise JsonError(f"{place}.sessions: empty; a case has at least one session")
-        frozen = Frozen.from_json(content["frozen"], f"{place}.frozen", name, digest) if "frozen" in content else None
+            raise JsonError(f"{key}.sessions: empty; a case has at least one session")
+        frozen = Frozen.from_json(content["frozen"], f"{key}.frozen", name, digest) if "frozen" in content else None
         return cls(digest=digest, metrics=quantities, sessions=tuple(sessions), frozen=frozen)
 
 
@@ -126,9 +126,9 @@ class BaselineFile:
         suite, cases = take(content, "suite", (str,)), take(content, "cases", (dict,))
         rejected, resets = take(content, "rejected", (dict,)), take(content, "resets", (dict,))
         stacks = take(content, "stacks", (dict,)) if "stacks" in content else {}
-        for place, names in (("cases", cases), ("resets", resets)):
+        for key, names in (("cases", cases), ("resets", resets)):
             if foreign := [name for name in names if not name.startswith(f"{suite}/")]:
-                raise JsonError(f"{place}.{foreign[0]}: not a case of the suite {suite!r}")
+                raise JsonError(f"{key}.{foreign[0]}: not a case of the suite {suite!r}")
         read = cls(
             hardware=take(content, "hardware", (str,)),
             suite=suite,

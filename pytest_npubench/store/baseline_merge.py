@@ -54,85 +54,89 @@ def merge(directory: Path, other: Path) -> BaselineChange:
     return BaselineChange(sessions=tuple(sorted(after - before)), num_cases=_num_changed(old, new), paths=paths)
 
 
-def merged_baselines(one: Baselines, other: Baselines) -> Baselines:
-    """Both in `one`'s directory. Raises BaselineError as `merge`."""
-    both = replace(one, files=(*one.files, *other.files), aliases=_merged_aliases(one.aliases, other.aliases))
-    ours, theirs = ({file.relative_path: _cleared(both, file) for file in side.files} for side in (one, other))
-    files = _merged(ours, theirs, lambda _, a, b: _merged_file(a, b))
+def merged_baselines(ours: Baselines, theirs: Baselines) -> Baselines:
+    """Both in the directory of ours. Raises BaselineError as `merge`."""
+    both = replace(ours, files=(*ours.files, *theirs.files), aliases=_merged_aliases(ours.aliases, theirs.aliases))
+    our_files, their_files = (
+        {file.relative_path: _cleared(both, file) for file in side.files} for side in (ours, theirs)
+    )
+    files = _merged(our_files, their_files, lambda _, a, b: _merged_file(a, b))
     return replace(both, files=tuple(files.values()))
 
 
-def _merged_file(one: BaselineFile, other: BaselineFile) -> BaselineFile:
+def _merged_file(ours: BaselineFile, theirs: BaselineFile) -> BaselineFile:
     return replace(
-        one,
-        cases=_merged(one.cases, other.cases, _merged_case),
-        rejected=_merged(one.rejected, other.rejected, _first_rejection),
-        resets=_merged(one.resets, other.resets, _last_reset),
-        stacks={**other.stacks, **one.stacks},
+        ours,
+        cases=_merged(ours.cases, theirs.cases, _merged_case),
+        rejected=_merged(ours.rejected, theirs.rejected, _first_rejection),
+        resets=_merged(ours.resets, theirs.resets, _last_reset),
+        stacks={**theirs.stacks, **ours.stacks},
     )
 
 
-def _first_rejection(_: str, one: Rejection, other: Rejection) -> Rejection:
-    return min(one, other, key=lambda rejection: (datetime.fromisoformat(rejection.rejected_at), rejection.reason))
+def _first_rejection(_: str, ours: Rejection, theirs: Rejection) -> Rejection:
+    return min(ours, theirs, key=lambda rejection: (datetime.fromisoformat(rejection.rejected_at), rejection.reason))
 
 
-def _last_reset(_: str, one: Reset, other: Reset) -> Reset:
-    return max(one, other, key=lambda reset: (reset.time, reset.reason))
+def _last_reset(_: str, ours: Reset, theirs: Reset) -> Reset:
+    return max(ours, theirs, key=lambda reset: (reset.time, reset.reason))
 
 
 def _merged(
-    one: Mapping[Name, Value], other: Mapping[Name, Value], join: Callable[[Name, Value, Value], Value]
+    ours: Mapping[Name, Value], theirs: Mapping[Name, Value], join: Callable[[Name, Value, Value], Value]
 ) -> dict[Name, Value]:
     return {
-        name: join(name, one[name], other[name]) if name in one and name in other else {**one, **other}[name]
-        for name in (*one, *(name for name in other if name not in one))
+        name: join(name, ours[name], theirs[name]) if name in ours and name in theirs else {**ours, **theirs}[name]
+        for name in (*ours, *(name for name in theirs if name not in ours))
     }
 
 
-def _merged_case(name: str, one: BaselineCase, other: BaselineCase) -> BaselineCase:
-    if one.digest != other.digest:
-        return max(one, other, key=lambda case: (_newest(case.sessions), case.digest))
-    older, newer = sorted((one, other), key=lambda case: _newest(case.sessions))
+def _merged_case(name: str, ours: BaselineCase, theirs: BaselineCase) -> BaselineCase:
+    if ours.digest != theirs.digest:
+        return max(ours, theirs, key=lambda case: (_newest(case.sessions), case.digest))
+    older, newer = sorted((ours, theirs), key=lambda case: _newest(case.sessions))
     for metric in older.metrics.keys() & newer.metrics.keys():
         _check_same(name, metric, older.metrics[metric], newer.metrics[metric])
     quantities = {**older.metrics, **newer.metrics}
     return BaselineCase(
-        digest=one.digest,
+        digest=ours.digest,
         metrics=quantities,
         sessions=with_newest_answers(
-            kept(_merged_sessions(name, one.sessions, other.sessions, quantities)), quantities
+            kept(_merged_sessions(name, ours.sessions, theirs.sessions, quantities)), quantities
         ),
-        frozen=_first(name, one.frozen, other.frozen),
+        frozen=_first(name, ours.frozen, theirs.frozen),
     )
 
 
-def _check_same(case: str, metric: str, one: Quantity, other: Quantity) -> None:
-    if (one.unit, one.better) != (other.unit, other.better):
+def _check_same(case: str, metric: str, ours: Quantity, theirs: Quantity) -> None:
+    if (ours.unit, ours.better) != (theirs.unit, theirs.better):
         raise BaselineError(
-            f"{case}, metric {metric}: accepted in {one.unit!r}, {one.better} is better, in one folder; "
-            f"in {other.unit!r}, {other.better}, in the other"
+            f"{case}, metric {metric}: accepted in {ours.unit!r}, {ours.better} is better, in one folder; "
+            f"in {theirs.unit!r}, {theirs.better}, in the other"
         )
 
 
-def _merged_sessions(case: str, one: Sessions, other: Sessions, quantities: Mapping[str, Quantity]) -> Sessions:
-    found = {session.session: session for session in one}
-    for session in other:
-        known = found.setdefault(session.session, session)
-        if not same_samples(known.metrics, session.metrics, quantities):
+def _merged_sessions(case: str, ours: Sessions, theirs: Sessions, quantities: Mapping[str, Quantity]) -> Sessions:
+    sessions_by_name = {session.session: session for session in ours}
+    for session in theirs:
+        first = sessions_by_name.setdefault(session.session, session)
+        if not same_samples(first.metrics, session.metrics, quantities):
             raise BaselineError(f"{case}: the session {session.session} stands in both folders, with other samples")
         # accepted twice, by two runners: it counts from the first time on
-        found[session.session] = min(known, session, key=lambda entry: (entry.accepted_time, entry.git_revision or ""))
-    level = of_newest_level(tuple(sorted(found.values(), key=_accepted)))
+        sessions_by_name[session.session] = min(
+            first, session, key=lambda entry: (entry.accepted_time, entry.git_revision or "")
+        )
+    level = of_newest_level(tuple(sorted(sessions_by_name.values(), key=_accepted)))
     names = {session.session for session in level}
-    anchors = _anchors(*(tuple(entry for entry in sessions if entry.session in names) for sessions in (one, other)))
+    anchors = _anchors(*(tuple(entry for entry in sessions if entry.session in names) for sessions in (ours, theirs)))
     return tuple(replace(session, anchor=session.session in anchors) for session in level)
 
 
-def _anchors(one: Sessions, other: Sessions) -> frozenset[str]:
-    moved = [sessions for sessions in (one, other) if _was_moved(sessions)]
+def _anchors(ours: Sessions, theirs: Sessions) -> frozenset[str]:
+    moved = [sessions for sessions in (ours, theirs) if _was_moved(sessions)]
     if len(moved) == 1:
         return frozenset(session.session for session in moved[0] if session.anchor)
-    oldest = sorted((session for session in (*one, *other) if session.anchor), key=_accepted)
+    oldest = sorted((session for session in (*ours, *theirs) if session.anchor), key=_accepted)
     return frozenset(list(dict.fromkeys(session.session for session in oldest))[:NUM_ANCHOR_SESSIONS])
 
 
@@ -142,11 +146,11 @@ def _was_moved(sessions: Sessions) -> bool:
     return flags != sorted(flags, reverse=True)
 
 
-def _first(case: str, one: Frozen | None, other: Frozen | None) -> Frozen | None:
-    found = [frozen for frozen in (one, other) if frozen is not None]
-    if len(found) == 2 and found[0].session == found[1].session and found[0].values != found[1].values:
-        raise BaselineError(f"{case}: the session {found[0].session} fixed other values in the other folder")
-    return min(found, key=lambda frozen: frozen.age, default=None)
+def _first(case: str, ours: Frozen | None, theirs: Frozen | None) -> Frozen | None:
+    fixed = [frozen for frozen in (ours, theirs) if frozen is not None]
+    if len(fixed) == 2 and fixed[0].session == fixed[1].session and fixed[0].values != fixed[1].values:
+        raise BaselineError(f"{case}: the session {fixed[0].session} fixed other values in the other folder")
+    return min(fixed, key=lambda frozen: frozen.age, default=None)
 
 
 def _cleared(both: Baselines, file: BaselineFile) -> BaselineFile:
@@ -171,14 +175,14 @@ def _cleared(both: Baselines, file: BaselineFile) -> BaselineFile:
     return replace(file, cases=cases, rejected={**file.rejected, **rejected})
 
 
-def _merged_aliases(one: Aliases, other: Aliases) -> Aliases:
-    return Aliases(entries=_merged(one.entries, other.entries, _merged_alias))
+def _merged_aliases(ours: Aliases, theirs: Aliases) -> Aliases:
+    return Aliases(entries=_merged(ours.entries, theirs.entries, _merged_alias))
 
 
-def _merged_alias(old: str, one: Alias, other: Alias) -> Alias:
-    bound = replace(one, case_digest=one.case_digest or other.case_digest)
-    if bound != replace(other, case_digest=other.case_digest or one.case_digest):
-        raise BaselineError(f"{old} is renamed to {one.case} in one folder and to {other.case} in the other")
+def _merged_alias(old: str, ours: Alias, theirs: Alias) -> Alias:
+    bound = replace(ours, case_digest=ours.case_digest or theirs.case_digest)
+    if bound != replace(theirs, case_digest=theirs.case_digest or ours.case_digest):
+        raise BaselineError(f"{old} is renamed to {ours.case} in one folder and to {theirs.case} in the other")
     return bound
 
 

@@ -122,12 +122,12 @@ class Baselines:
         self, case: str, metric: str, key: FingerprintKey, *, digest: str, across: Collection[str] = ()
     ) -> Quantity | None:
         """What the metric was when a session was last accepted for it; None where none was."""
-        found = [
+        accepted = [
             (entry.sessions[-1].accepted_time, entry.metrics[metric])
             for file, entry in self._entries(case, digest)
             if metric in entry.metrics and not file.key.differences(key, across)
         ]
-        return max(found, key=lambda one: one[0])[1] if found else None
+        return max(accepted, key=lambda entry: entry[0])[1] if accepted else None
 
     def quantities(self, case: str, *, digest: str) -> Mapping[str, Quantity]:
         """All metrics that anything was accepted of for the measurement, under any key."""
@@ -143,14 +143,14 @@ class Baselines:
     ) -> tuple[AcceptedSession, tuple[str, ...]] | None:
         """The newest accepted session that has the metric, of another stack of the same accelerator and device class,
         and in which parts the stacks differ; None where there is none."""
-        found = [
+        sessions = [
             (session, file.key.differences(key))
             for file, entry in self._entries(case, digest)
             if file.key.is_of_device(key) and file.key != key
             for session in entry.sessions
             if metric in session.metrics
         ]
-        return max(found, key=lambda one: one[0].accepted_time, default=None)
+        return max(sessions, key=lambda session: session[0].accepted_time, default=None)
 
     def _entries(self, case: str, digest: str) -> Iterator[tuple[BaselineFile, BaselineCase]]:
         """What files hold for the measurement, the oldest name of the case first: it decides where two sessions were
@@ -167,15 +167,15 @@ class Baselines:
 
         The arguments are those of `histories`. Where several keys match, `key` itself comes first, then the oldest.
         """
-        found = self.found_frozen(case, key, digest=digest, across=across)
-        return dict(found.frozen.values) if found is not None and found.nearness < OTHER_STACK else {}
+        standing = self.found_frozen(case, key, digest=digest, across=across)
+        return dict(standing.frozen.values) if standing is not None and standing.nearness < OTHER_STACK else {}
 
     def found_frozen(
         self, case: str, key: FingerprintKey, *, digest: str, across: Collection[str] = ()
     ) -> FoundFrozen | None:
         """The same with where it stands. Where no key matches, what another stack of the same accelerator and device
         class was held to, that with the latest accepted session: a new driver is held to what the old one was."""
-        found = [
+        standing = [
             FoundFrozen(
                 frozen=entry.frozen,
                 key=file.key,
@@ -185,7 +185,7 @@ class Baselines:
             for file, entry in self._entries(case, digest)
             if entry.frozen is not None and (file.key.is_of_device(key) or not file.key.differences(key, across))
         ]
-        return min(found, key=lambda one: one.order, default=None)
+        return min(standing, key=lambda frozen: frozen.order, default=None)
 
     def mismatches(
         self, case: str, key: FingerprintKey, *, digest: str, across: Collection[str] = ()
@@ -269,8 +269,8 @@ class Baselines:
 
     def stack_of(self, session: str) -> Fingerprint | None:
         """What measured an accepted session, where a file says so."""
-        found = (file.stacks[session].fingerprint for file in self.files if session in file.stacks)
-        return next(found, None)
+        fingerprints = (file.stacks[session].fingerprint for file in self.files if session in file.stacks)
+        return next(fingerprints, None)
 
     def is_rejected(self, session: str) -> bool:
         return any(session in file.rejected for file in self.files)
@@ -346,9 +346,9 @@ def write_changes(old: Baselines, new: Baselines) -> tuple[Path, ...]:
     Raises BaselineError, before anything is written, where a case or a session would stand twice; OSError.
     """
     check_claims(new.directory, new.files, new.aliases)
-    known = {file.relative_path: file for file in old.files}
+    before = {file.relative_path: file for file in old.files}
     aliases = () if new.aliases == old.aliases else (write_aliases(new.directory, new.aliases),)
-    changed = [file for file in new.files if known.get(file.relative_path) != file]
+    changed = [file for file in new.files if before.get(file.relative_path) != file]
     return (*aliases, *(write_baseline_file(new.directory, file) for file in changed))
 
 

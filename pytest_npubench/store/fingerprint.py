@@ -76,9 +76,9 @@ class HostFacts:
         return {name: getattr(self, name) for name in self.__slots__} | {"libraries": dict(self.libraries)}
 
     @classmethod
-    def from_json(cls, mapping: Any, place: str = "host") -> HostFacts:
+    def from_json(cls, mapping: Any, key: str = "host") -> HostFacts:
         """Fields this version does not know are left aside. Raises WrongEntryError naming the field."""
-        return JSON.record(cls, mapping, place, others=mapping)
+        return JSON.record(cls, mapping, key, others=mapping)
 
 
 def collect_host(rootdir: Path) -> HostFacts:
@@ -114,13 +114,13 @@ def num_usable_cores() -> int:
 
 def installed(names: Iterable[str]) -> tuple[tuple[str, str], ...]:
     """(distribution, version) of those that are installed, in the order given. Nothing is imported."""
-    found = []
+    versions = []
     for name in names:
         try:
-            found.append((name, metadata.version(name)))
+            versions.append((name, metadata.version(name)))
         except metadata.PackageNotFoundError:
             continue
-    return tuple(found)
+    return tuple(versions)
 
 
 def git_revision(rootdir: Path) -> str | None:
@@ -197,9 +197,9 @@ class DeviceFacts:
         }
 
     @classmethod
-    def from_json(cls, mapping: Any, place: str = "device") -> DeviceFacts:
+    def from_json(cls, mapping: Any, key: str = "device") -> DeviceFacts:
         """Fields this version does not know are left aside. Raises WrongEntryError naming the field."""
-        return JSON.record(cls, _with_later(mapping), place, others=mapping)
+        return JSON.record(cls, _with_later(mapping), key, others=mapping)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,9 +219,9 @@ class FingerprintKey:
         return _without_later_unknown({name: getattr(self, name) for name in self.__slots__})
 
     @classmethod
-    def from_json(cls, mapping: Any, place: str = "key") -> FingerprintKey:
+    def from_json(cls, mapping: Any, key: str = "key") -> FingerprintKey:
         """Raises WrongEntryError naming a field that is missing, wrong or unknown."""
-        return JSON.record(cls, _with_later(mapping), place)
+        return JSON.record(cls, _with_later(mapping), key)
 
     def digest(self) -> str:
         """8 hex digits, the part of a baseline's file name that tells keys apart."""
@@ -271,12 +271,12 @@ class Fingerprint:
         return {"device": self.device.to_json(), "host": self.host.to_json()}
 
     @classmethod
-    def from_json(cls, mapping: Any, place: str = "fingerprint") -> Fingerprint:
+    def from_json(cls, mapping: Any, key: str = "fingerprint") -> Fingerprint:
         """Raises StoreError naming the field that is missing or wrong."""
         try:
             return cls(
-                device=DeviceFacts.from_json(take(mapping, "device", (dict,), place), f"{place}.device"),
-                host=HostFacts.from_json(take(mapping, "host", (dict,), place), f"{place}.host"),
+                device=DeviceFacts.from_json(take(mapping, "device", (dict,), key), f"{key}.device"),
+                host=HostFacts.from_json(take(mapping, "host", (dict,), key), f"{key}.host"),
             )
         except (JsonError, WrongEntryError) as error:
             raise StoreError(str(error)) from None

@@ -192,8 +192,8 @@ class _LineNumbers:
     def _num_in_file(self) -> int:
         mine = f'"session":"{self._session}"'.encode()
         lines = read_bytes(self._path, MAX_BYTES).split(b"\n")
-        found = [sealed_line[1] for line in lines if mine in line and (sealed_line := unsealed(line))]
-        return max(found, default=-1) + 1
+        numbers = [sealed_line[1] for line in lines if mine in line and (sealed_line := unsealed(line))]
+        return max(numbers, default=-1) + 1
 
 
 def default_path(rootdir: Path) -> Path:

@@ -38,7 +38,7 @@ class JsonError(ValueError):
         self.column = column
 
 
-def plain(value: object, place: str = "") -> Any:
+def plain(value: object, key: str = "") -> Any:
     """A copy of `value` in dicts, lists, text, finite numbers, booleans and None. Raises JsonError naming the place."""
     if value is None or type(value) in (str, bool, int):
         return value
@@ -48,15 +48,13 @@ def plain(value: object, place: str = "") -> Any:
         return int(value)
     if isinstance(value, float):
         if not math.isfinite(value):
-            raise JsonError(f"{place or 'value'}: {float(value)!r} is not a finite number")
+            raise JsonError(f"{key or 'value'}: {float(value)!r} is not a finite number")
         return float(value)
     if isinstance(value, Mapping):
-        return {_name(name, place): plain(item, join(place, str(name))) for name, item in value.items()}
+        return {_name(name, key): plain(item, join(key, str(name))) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain(item, f"{place}[{index}]") for index, item in enumerate(value)]
-    raise JsonError(
-        f"{place or 'value'}: a {type(value).__name__} has no JSON form; want numbers, text, lists, mappings"
-    )
+        return [plain(item, f"{key}[{index}]") for index, item in enumerate(value)]
+    raise JsonError(f"{key or 'value'}: a {type(value).__name__} has no JSON form; want numbers, text, lists, mappings")
 
 
 def encode(content: object) -> bytes:
@@ -97,28 +95,28 @@ def decode(raw: bytes) -> Any:
         raise JsonError(str(error)) from None
 
 
-def take(mapping: Any, name: str, kinds: tuple[type, ...], place: str = "") -> Any:
+def take(mapping: Any, name: str, kinds: tuple[type, ...], key: str = "") -> Any:
     """mapping[name], checked to be of one of the kinds (a bool is no number). Raises JsonError naming the place."""
     if not isinstance(mapping, Mapping):
-        raise JsonError(f"{place or 'value'}: want an object, found {kind_of(mapping)}")
+        raise JsonError(f"{key or 'value'}: want an object, found {kind_of(mapping)}")
     if name not in mapping:
-        raise JsonError(f"{join(place, name)}: missing")
+        raise JsonError(f"{join(key, name)}: missing")
     value = mapping[name]
     if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
         raise JsonError(
-            f"{join(place, name)}: want {' or '.join(map(_KIND_NAMES.__getitem__, kinds))}, found {kind_of(value)}"
+            f"{join(key, name)}: want {' or '.join(map(_KIND_NAMES.__getitem__, kinds))}, found {kind_of(value)}"
         )
     return value
 
 
-def join(place: str, name: str) -> str:
+def join(key: str, name: str) -> str:
     """The place one name further in: points + b128 = points.b128."""
-    return f"{place}.{name}" if place else name
+    return f"{key}.{name}" if key else name
 
 
-def _name(name: object, place: str) -> str:
+def _name(name: object, key: str) -> str:
     if not isinstance(name, str):
-        raise JsonError(f"{place or 'value'}: the name {name!r} is not a string")
+        raise JsonError(f"{key or 'value'}: the name {name!r} is not a string")
     return name
 
 
@@ -174,11 +172,11 @@ def check_sum(value: object) -> str:
     return hashlib.sha256(canonical(value)).hexdigest()[:8]
 
 
-def verify_sum(content: Any, place: str, value: object) -> None:
+def verify_sum(content: Any, key: str, value: object) -> None:
     """Raises JsonError where content["check"] is not the check sum of `value`."""
-    found = take(content, "check", (str,), place)
-    if found != check_sum(value):
+    written = take(content, "check", (str,), key)
+    if written != check_sum(value):
         raise JsonError(
-            f"{join(place, 'check')}: {found!r} is not the check sum of this entry: it was altered or damaged; "
+            f"{join(key, 'check')}: {written!r} is not the check sum of this entry: it was altered or damaged; "
             "take it from git again"
         )

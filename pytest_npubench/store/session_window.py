@@ -45,12 +45,12 @@ def of_newest_level(sessions: Sessions) -> Sessions:
 
 
 def same_samples(
-    one: Mapping[str, KeptSamples], other: Mapping[str, KeptSamples], quantities: Mapping[str, Quantity]
+    entry: Mapping[str, KeptSamples], other: Mapping[str, KeptSamples], quantities: Mapping[str, Quantity]
 ) -> bool:
     """Whether two entries can be of one session; answers may have gone from either since (with_newest_answers)."""
-    gone = one.keys() ^ other.keys()
+    gone = entry.keys() ^ other.keys()
     return all(quantities[name].gate == "answers" for name in gone) and all(
-        one[name] == other[name] for name in one.keys() & other.keys()
+        entry[name] == other[name] for name in entry.keys() & other.keys()
     )
 
 

@@ -155,8 +155,8 @@ class Waiting:
         """Why an improvement may be none, in words; empty where the model answers and works as accepted."""
         key, work = self.key_of(record["fingerprint"]), record.get("work") or {}
         accepted = self._baselines.work(record["case"], key, digest=record["digest"])
-        if told := differences(work, accepted):
-            return ", ".join(told)
+        if changes := differences(work, accepted):
+            return ", ".join(changes)
         if not (work and accepted):
             return "what it did was not counted"
         kinds = {answers["verdict"]["kind"] for answers in self._answers_of(record)}

@@ -90,9 +90,9 @@ def durations(url: str | Address) -> dict[str, float]:
 def moment_in_utc(text: str) -> datetime:
     """A day or time of day in ISO 8601; in UTC unless it says otherwise. Raises ValueError, also where the time in UTC
     lies before the year 1 or after 9999."""
-    found = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
     try:
-        return (found if found.tzinfo else found.replace(tzinfo=timezone.utc)).astimezone(timezone.utc)
+        return (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).astimezone(timezone.utc)
     except OverflowError as error:
         raise ValueError(f"{text}: {error}") from None
 

@@ -74,8 +74,8 @@ def parse_address(text: str | Address) -> Address:
             raise HistoryError(f"history{_echo(text)}: a history in SQLite is a file, without ? options; {ALLOWED}")
         return Address(path=Path(rest[1:]), shown=text)
     if scheme not in POSTGRES:
-        known = f"{scheme}:// is not known" if scheme.isidentifier() else "of an unknown kind"
-        raise HistoryError(f"history: {known}; {ALLOWED}")
+        problem = f"{scheme}:// is not known" if scheme.isidentifier() else "of an unknown kind"
+        raise HistoryError(f"history: {problem}; {ALLOWED}")
     return _server(f"postgresql+psycopg://{rest}")
 
 
@@ -105,10 +105,10 @@ def _server(text: str) -> Address:
     if url.password is not None:
         secrets.setdefault("password", Secret(str(url.password)))
     public = {name: value for name, value in url.query.items() if name in PUBLIC}
-    place = (url.host, url.port, url.database, public)
-    shown = URL.create("postgresql", url.username, url.password and HIDDEN, *place).render_as_string()
+    server = (url.host, url.port, url.database, public)
+    shown = URL.create("postgresql", url.username, url.password and HIDDEN, *server).render_as_string()
     return Address(
-        server=URL.create(url.drivername, url.username, None, *place).render_as_string(),
+        server=URL.create(url.drivername, url.username, None, *server).render_as_string(),
         secrets=secrets,
         shown=shown + (in_query if public else in_query.replace("&", "?", 1)),
     )

@@ -69,10 +69,10 @@ def _segmented(scaled: FloatArray) -> list[int]:
         costs = least[begins] + penalty + within
         begin_of[end] = np.argmin(costs)
         least[end] = costs[begin_of[end]]
-    found = [int(begin_of[num_values])]
-    while found[-1]:
-        found.append(int(begin_of[found[-1]]))
-    return found[-2::-1]
+    segments = [int(begin_of[num_values])]
+    while segments[-1]:
+        segments.append(int(begin_of[segments[-1]]))
+    return segments[-2::-1]
 
 
 def _proven(values: FloatArray, begins: list[int]) -> tuple[int, ...]:

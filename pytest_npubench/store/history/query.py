@@ -72,8 +72,8 @@ def sessions(
     """As history_sessions."""
     table = schema.sessions
     query = select(table).where(*_since(since)).order_by(table.c.started_at.desc(), table.c.id.desc()).limit(limit)
-    own = {name: value for name, value in where.items() if name in OF_SESSIONS}
-    query = query.where(*_conditions(own))
+    of_session = {name: value for name, value in where.items() if name in OF_SESSIONS}
+    query = query.where(*_conditions(of_session))
     if rest := {name: value for name, value in where.items() if name not in OF_SESSIONS}:
         matching = select(schema.cases.c.session).join(schema.devices, isouter=True).where(*_conditions(rest))
         query = query.where(exists(matching.where(schema.cases.c.session == table.c.id).correlate(table)))
@@ -94,10 +94,10 @@ def median_durations(url: str | Address) -> dict[str, float]:
 
     def work(connection: Connection) -> dict[str, float]:
         schema.check(connection, address.shown)
-        found: dict[str, list[float]] = {}
+        durations: dict[str, list[float]] = {}
         for case, duration_s in connection.execute(query.order_by(cases["case"])):
-            found.setdefault(case, []).append(duration_s)
-        return {case: statistics.median(values) for case, values in found.items()}
+            durations.setdefault(case, []).append(duration_s)
+        return {case: statistics.median(values) for case, values in durations.items()}
 
     return read(address, work)
 
@@ -135,8 +135,8 @@ def _key(row: RowMapping) -> FingerprintKey:
 
 def _fingerprints(connection: Connection) -> dict[str, Fingerprint | None]:
     """By digest. Raises StoreError where the history was altered."""
-    found = connection.execute(select(schema.devices.c.digest, schema.devices.c.fingerprint))
-    return {digest: None if content is None else Fingerprint.from_json(content) for digest, content in found}
+    devices = connection.execute(select(schema.devices.c.digest, schema.devices.c.fingerprint))
+    return {digest: None if content is None else Fingerprint.from_json(content) for digest, content in devices}
 
 
 def _series_row(row: RowMapping, fingerprint: Fingerprint | None) -> SeriesRow:
@@ -148,9 +148,11 @@ def _series_row(row: RowMapping, fingerprint: Fingerprint | None) -> SeriesRow:
 
 
 def _session_row(connection: Connection, row: RowMapping) -> SessionRow:
-    own = schema.cases.c.session == row["id"]
-    counts = select(schema.cases.c.verdict, func.count()).where(own).group_by(schema.cases.c.verdict)
-    used = select(schema.devices).where(schema.devices.c.digest.in_(select(schema.cases.c.fingerprint).where(own)))
+    of_session = schema.cases.c.session == row["id"]
+    counts = select(schema.cases.c.verdict, func.count()).where(of_session).group_by(schema.cases.c.verdict)
+    used = select(schema.devices).where(
+        schema.devices.c.digest.in_(select(schema.cases.c.fingerprint).where(of_session))
+    )
     return SessionRow(
         session=row["id"],
         keys=_different(_key(device) for device in connection.execute(used.order_by("digest")).mappings()),

@@ -135,15 +135,15 @@ def check(connection: Connection, shown: str) -> None:
         raise HistoryError(
             f"history {shown}: holds no history yet; begin with: npubench history upload JOURNAL --history URL"
         )
-    found = connection.execute(select(version.c.version)).scalar()
-    if found is None or found < VERSION:
+    written = connection.execute(select(version.c.version)).scalar()
+    if written is None or written < VERSION:
         raise HistoryError(
-            f"history {shown}: has schema version {found}; this version needs {VERSION}. Name a new database and "
+            f"history {shown}: has schema version {written}; this version needs {VERSION}. Name a new database and "
             "upload the journals again: npubench history upload JOURNAL... --history NEW_URL"
         )
-    if found > VERSION:
+    if written > VERSION:
         raise HistoryError(
-            f"history {shown}: has schema version {found}; this version reads {VERSION}. Update: "
+            f"history {shown}: has schema version {written}; this version reads {VERSION}. Update: "
             "pip install --upgrade pytest-npubench"
         )
 

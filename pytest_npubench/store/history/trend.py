@@ -122,13 +122,13 @@ def _series(sessions: list[list[SeriesRow]]) -> Series:
 
 def _with_gone(points: Iterable[Point]) -> tuple[Point, ...]:
     """A change that the newest verdict before named, and that of a session does not, is gone then."""
-    found: list[Point] = []
+    marked: list[Point] = []
     since = None
     for point in points:
         is_compared = point.compared in COMPARED
-        found.append(replace(point, gone=since) if is_compared and point.since is None else point)
+        marked.append(replace(point, gone=since) if is_compared and point.since is None else point)
         since = point.since if is_compared else since
-    return tuple(found)
+    return tuple(marked)
 
 
 def _point(before: list[SeriesRow] | None, rows: list[SeriesRow]) -> Point:
@@ -136,7 +136,7 @@ def _point(before: list[SeriesRow] | None, rows: list[SeriesRow]) -> Point:
     positive = min(medians) > 0
     middle = math.exp(statistics.median(map(math.log, medians))) if positive else statistics.median(medians)
     first = rows[0]
-    told = next((row for row in rows if row.since is not None), first)
+    newest = next((row for row in rows if row.since is not None), first)
     return Point(
         session=first.session,
         started_at=first.started_at,
@@ -146,8 +146,8 @@ def _point(before: list[SeriesRow] | None, rows: list[SeriesRow]) -> Point:
         median=medians[0] if len(rows) == 1 else middle,
         num_samples=sum(len(row.samples) for row in rows),
         stack=() if before is None else _stack_changes(before[0], first),
-        compared=told.compared,
-        since=told.since,
+        compared=newest.compared,
+        since=newest.since,
     )
 
 

@@ -62,14 +62,16 @@ def upload(url: str | Address, journal: Journal, timeout_s: float) -> Uploaded:
     """As upload_journal."""
     try:
         address = parse_address(url)
-        known = write(address, lambda connection: _known(connection, address.shown), timeout_s)
-        later = [item for item in journal.sessions if len(item.records) > known.get(_text(item.id), NOTHING_KNOWN)]
+        num_uploaded = write(address, lambda connection: _num_uploaded(connection, address.shown), timeout_s)
+        later = [
+            item for item in journal.sessions if len(item.records) > num_uploaded.get(_text(item.id), NOTHING_KNOWN)
+        ]
         rows = [_rows(journal, session) for session in later]  # all of them before the first is written
         written = [own for own in rows if _store(address, own, timeout_s)]
     except HistoryError as error:
         command = shlex.join(["npubench", "history", "upload", str(journal.path), "--history", shown_address(url)])
         raise HistoryError(f"{error}; the journal is kept; repeat with: {command}") from error
-    num_grown = sum(own.session["id"] in known for own in written)
+    num_grown = sum(own.session["id"] in num_uploaded for own in written)
     return Uploaded(
         num_sessions=len(journal.sessions),
         num_new_sessions=len(written) - num_grown,
@@ -79,11 +81,11 @@ def upload(url: str | Address, journal: Journal, timeout_s: float) -> Uploaded:
     )
 
 
-def _known(connection: Connection, shown: str) -> dict[str, int]:
+def _num_uploaded(connection: Connection, shown: str) -> dict[str, int]:
     """Session -> how many of its records the history knows; the tables are made where there are none."""
     schema.prepare(connection, shown)
-    found = connection.execute(select(schema.sessions.c.id, schema.sessions.c.num_records))
-    return {row[0]: row[1] for row in found}
+    rows = connection.execute(select(schema.sessions.c.id, schema.sessions.c.num_records))
+    return {row[0]: row[1] for row in rows}
 
 
 def _store(address: Address, rows: _Rows, timeout_s: float) -> bool:
@@ -97,9 +99,9 @@ def _write(connection: Connection, rows: _Rows) -> bool:
     connection.execute(delete(schema.cases).where(schema.cases.c.session == rows.session["id"]))
     for device in rows.devices:
         connection.execute(_insert_once(connection, schema.devices), device)
-    for table, own in ((schema.cases, rows.cases), (schema.metrics, rows.metrics)):
-        if own:
-            connection.execute(insert(table), own)
+    for table, new_rows in ((schema.cases, rows.cases), (schema.metrics, rows.metrics)):
+        if new_rows:
+            connection.execute(insert(table), new_rows)
     return True
 
 
@@ -178,9 +180,9 @@ def _case_row(session: str, key: tuple[str, str, str], record: Record) -> Row:
 def _metric_rows(session: str, key: tuple[str, str, str], record: Record) -> list[Row]:
     """The metrics that have a finite figure; what else a writer put there stays in the journal."""
     case, digest, device = key
-    found = record.get("metrics")
+    metrics = record.get("metrics")
     rows = []
-    for name, entry in found.items() if isinstance(found, Mapping) else ():
+    for name, entry in metrics.items() if isinstance(metrics, Mapping) else ():
         value = _number(entry.get("value")) if isinstance(entry, Mapping) else None
         if value is None:
             continue
@@ -213,8 +215,8 @@ def _metric_rows(session: str, key: tuple[str, str, str], record: Record) -> lis
 
 def _processes(value: object) -> list[list[float]] | None:
     """None where there is one process, or none that could be kept."""
-    found: Sequence[object] = value if isinstance(value, (list, tuple)) else ()
-    return [samples for samples in map(_numbers, found) if samples] or None
+    processes: Sequence[object] = value if isinstance(value, (list, tuple)) else ()
+    return [samples for samples in map(_numbers, processes) if samples] or None
 
 
 def _number(value: object) -> float | None:
