@@ -6,51 +6,29 @@ families.py says which families there are and what each declares; a distribution
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
 from importlib.util import find_spec
 
 from pytest_npubench.backends.protocol import Backend, Device, Probe, Runtime
 from pytest_npubench.core import families
-from pytest_npubench.core.entry_points import extensions
-from pytest_npubench.errors import DeviceUnavailableError, RegistryError, did_you_mean
-
-OF_EXTENSIONS = {"qualcomm": "compilers"}
-"""The families of ours whose backend an extension registers, with the extension's name."""
-_registered: dict[str, Backend] = {}
+from pytest_npubench.errors import DeviceUnavailableError, RegistryError
 
 
 def register(backend: Backend) -> None:
     """Put a backend in the place of the shipped one. Raises RegistryError on an unknown family or a second backend."""
     if backend.family not in families.names():
-        hint = did_you_mean(backend.family, families.names())
-        raise RegistryError(f"no device family {backend.family!r}; known: {', '.join(families.names())}{hint}")
-    if backend.family in _registered:
+        raise families.BACKENDS.unknown(backend.family)
+    if backend.family in families.BACKENDS.added:
         raise RegistryError(f"two backends for family {backend.family!r} were registered")
-    _registered[backend.family] = backend
+    families.BACKENDS.added[backend.family] = backend
 
 
 def backend(family: str) -> Backend:
     """The family's backend. Raises RegistryError on an unknown family or a file that does not hold its own backend,
     BrokenEntryError for one of another distribution that cannot be had."""
-    if family in _registered:
-        return _registered[family]
-    if family not in families.OWN:
-        offered: Backend = families.offered_backend(family)
-        return offered
-    if family in OF_EXTENSIONS:
-        return _of_extension(family)
-    shipped: Backend | None = getattr(import_module(f"{__name__}.{family}"), "BACKEND", None)
-    if shipped is None or shipped.family != family:
-        raise RegistryError(f"backends/{family}.py does not define BACKEND of family {family!r}")
-    return shipped
-
-
-def _of_extension(family: str) -> Backend:
-    entry = extensions(families.WHAT, families.GROUP).get(family)
-    if entry is None:
+    if family in families.OF_EXTENSIONS and family not in families.BACKENDS.names():
         return AbsentBackend(family)
-    loaded: Backend = entry.load(lambda thing: thing.family == family, f"backend of the family {family!r}")
-    return loaded
+    itself: Backend = families.BACKENDS.get(family)
+    return itself
 
 
 class AbsentBackend:
@@ -60,7 +38,8 @@ class AbsentBackend:
 
     def __init__(self, family: str) -> None:
         self.family = family
-        self.reason = f"devices of {family} are looked for by the extension {OF_EXTENSIONS[family]}, which is not here"
+        extension = families.OF_EXTENSIONS[family]
+        self.reason = f"devices of {family} are looked for by the extension {extension}, which is not here"
 
     def probe(self, timeout_s: float) -> Probe:
         return Probe(reason=self.reason)

@@ -7,15 +7,14 @@ backends/NAME.py. Nothing here imports a backend of ours; one of another distrib
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pytest_npubench.core.entry_points import Entry, clashes, entries
-from pytest_npubench.errors import BrokenEntryError, RegistryError, did_you_mean
-
-WHAT, GROUP = "device family", "pytest_npubench.backends"
+from pytest_npubench.core.entry_points import Entry
+from pytest_npubench.core.registry import Registry
+from pytest_npubench.errors import BrokenEntryError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,15 +87,46 @@ OWN = {
 }
 
 
+OF_EXTENSIONS = {"qualcomm": "compilers"}
+"""The families of ours whose backend an extension registers, with the extension's name."""
+
+
+def _is_backend(thing: Any, name: str) -> bool:
+    if name in OWN:
+        return getattr(thing, "family", None) == name
+    declares = getattr(thing, "declares", None)
+    return (
+        isinstance(declares, Family)
+        and declares.name == name == getattr(thing, "family", None)
+        and not isinstance(thing, type)
+        and callable(getattr(thing, "probe", None))
+        and callable(getattr(thing, "open", None))
+    )
+
+
+BACKENDS: Registry[Any] = Registry(
+    what="device family",
+    group="pytest_npubench.backends",
+    package="pytest_npubench.backends",
+    attribute="BACKEND",
+    named="family",
+    fits=_is_backend,
+    want="backend that declares a Family of name {name}",
+    files=tuple(name for name in OWN if name not in OF_EXTENSIONS),
+    first=tuple(OWN),
+    reserved=tuple(OWN),
+)
+
+
 def names() -> tuple[str, ...]:
     """Every family: our own in their fixed order, then those of other distributions. Imports nothing."""
-    return (*OWN, *_offered())
+    return (*OWN, *BACKENDS.others())
 
 
 def markers() -> Iterator[tuple[str, str]]:
     """Each family's marker and what stands behind it. Imports nothing."""
     yield from ((family.name, family.about) for family in OWN.values())
-    yield from ((name, _unknown(entry).about) for name, entry in _offered().items())
+    yield from ((name, _unknown(entry).about) for name, entry in BACKENDS.others().items())
 
 
 def declared(name: str) -> Family:
@@ -105,9 +135,9 @@ def declared(name: str) -> Family:
     if name in OWN:
         return OWN[name]
     try:
-        family: Family = offered_backend(name).declares
+        family: Family = BACKENDS.get(name).declares
     except BrokenEntryError:
-        return _unknown(_offered()[name])
+        return _unknown(BACKENDS.others()[name])
     return family
 
 
@@ -115,39 +145,15 @@ def all_families() -> tuple[Family, ...]:
     return tuple(map(declared, names()))
 
 
-def offered_backend(name: str) -> Any:
-    """The backend of another distribution's family. Raises RegistryError on an unknown name, BrokenEntryError where it
-    cannot be had."""
-    entry = _offered().get(name)
-    if entry is None:
-        raise RegistryError(f"no device family {name!r}; known: {', '.join(names())}{did_you_mean(name, names())}")
-
-    def fits(thing: Any) -> bool:
-        declares = getattr(thing, "declares", None)
-        return (
-            isinstance(declares, Family)
-            and declares.name == name == getattr(thing, "family", None)
-            and not isinstance(thing, type)
-            and callable(getattr(thing, "probe", None))
-            and callable(getattr(thing, "open", None))
-        )
-
-    return entry.load(fits, f"backend that declares a Family of name {name!r}")
-
-
 def faults() -> tuple[str, ...]:
     """A sentence for each family of another distribution that cannot be loaded, or has the name of a family of ours."""
-    sentences = list(clashes(WHAT, GROUP, OWN))
-    for name in _offered():
+    sentences = list(BACKENDS.taken())
+    for name in BACKENDS.others():
         try:
-            offered_backend(name)
+            BACKENDS.get(name)
         except BrokenEntryError as error:
             sentences.append(str(error))
     return tuple(sentences)
-
-
-def _offered() -> Mapping[str, Entry]:
-    return entries(WHAT, GROUP, OWN)
 
 
 def _unknown(entry: Entry) -> Family:

@@ -8,45 +8,28 @@ engine's, its value an `EngineDescriptor` (descriptor.py). It is imported when t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from pytest_npubench.core.entry_points import Entry, clashes, entries, extensions
+from pytest_npubench.core.registry import Registry
 from pytest_npubench.engines.descriptor import EngineDescriptor
-from pytest_npubench.errors import RegistryError, did_you_mean
+from pytest_npubench.errors import RegistryError
 
-WHAT, GROUP = "engine", "pytest_npubench.engines"
 REFERENCE = "reference"
-LISTED = (REFERENCE, "vllm", "maxtext", "nxd", "aihub", "compiled")
-"""The order in which engines are listed; those that it does not name come last, by name."""
-
-
-def ours() -> tuple[str, ...]:
-    """Those of this package, and those of extensions that are installed."""
-    found = {REFERENCE, *extensions(WHAT, GROUP)}
-    return (*filter(found.__contains__, LISTED), *sorted(found.difference(LISTED)))
-
-
-def names() -> tuple[str, ...]:
-    """Ours, then those of other distributions."""
-    return (*ours(), *_offered())
-
-
-def taken() -> tuple[str, ...]:
-    """A sentence for each name of ours that another distribution registers as well."""
-    return clashes(WHAT, GROUP, ours())
+ENGINES: Registry[EngineDescriptor] = Registry(
+    what="engine",
+    group="pytest_npubench.engines",
+    package=__name__,
+    attribute="ENGINE",
+    fits=lambda thing, name: isinstance(thing, EngineDescriptor) and thing.name == name,
+    want="EngineDescriptor of that name",
+    files=(REFERENCE,),
+    first=(REFERENCE, "vllm", "maxtext", "nxd", "aihub", "compiled"),
+)
+ours, names, taken = ENGINES.ours, ENGINES.names, ENGINES.taken
 
 
 def engine(name: str) -> EngineDescriptor:
     """The engine of that name. Raises RegistryError on an unknown name, BrokenEntryError for
     one of another distribution that cannot be had."""
-    registered = {**extensions(WHAT, GROUP), **_offered()}
-    if name == REFERENCE:
-        from pytest_npubench.engines.reference import ENGINE
-
-        return ENGINE
-    if name not in registered:
-        raise RegistryError(f"no engine {name!r}; known: {', '.join(names())}{did_you_mean(name, names())}")
-    return _loaded(registered[name])
+    return ENGINES.get(name)
 
 
 def title_of(name: str) -> str:
@@ -55,14 +38,3 @@ def title_of(name: str) -> str:
         return engine(name).title
     except RegistryError:
         return name
-
-
-def _loaded(entry: Entry) -> EngineDescriptor:
-    found: EngineDescriptor = entry.load(
-        lambda thing: isinstance(thing, EngineDescriptor) and thing.name == entry.name, "EngineDescriptor of that name"
-    )
-    return found
-
-
-def _offered() -> Mapping[str, Entry]:
-    return entries(WHAT, GROUP, ours())

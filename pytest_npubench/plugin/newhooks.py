@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pytest_npubench.backends.protocol import Backend
     from pytest_npubench.engines.shapes import DecoderShape
-    from pytest_npubench.serving.schedulers import SchedulerFactory
     from pytest_npubench.workloads import Workload
 
 
@@ -30,16 +29,6 @@ def pytest_npubench_shapes() -> Sequence[DecoderShape]:
 
 def pytest_npubench_workloads() -> Sequence[Workload]:
     """Workloads that hardware files may name."""
-    return ()
-
-
-def pytest_npubench_moe_shapes() -> Sequence[DecoderShape]:
-    """The older name of pytest_npubench_shapes, for shapes with experts."""
-    return ()
-
-
-def pytest_npubench_schedulers() -> Sequence[tuple[str, SchedulerFactory]]:
-    """Scheduling policies by name that the serving part of hardware files may name."""
     return ()
 
 

@@ -37,12 +37,9 @@ def register_hooks(config: pytest.Config) -> None:
         ("backends", hook.pytest_npubench_backends()),
         ("engines.shapes", hook.pytest_npubench_shapes()),
         ("workloads", hook.pytest_npubench_workloads()),
-        ("engines.shapes", hook.pytest_npubench_moe_shapes()),
-        ("serving.schedulers", hook.pytest_npubench_schedulers()),
     ):
         for thing in chain.from_iterable(offered):
-            arguments = thing if isinstance(thing, tuple) else (thing,)  # a policy comes with its name
-            import_module(f"pytest_npubench.{module}").register(*arguments)
+            import_module(f"pytest_npubench.{module}").register(thing)
     for name, entry in entry_points.extensions("hook", HOOKS).items():
         for thing in chain.from_iterable(getattr(hook, name)()):
             entry.load(callable, "function")(thing)

@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from importlib import import_module
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
-from pytest_npubench.core.entry_points import Entry, clashes, entries, extensions
+from pytest_npubench.core.registry import Registry
 from pytest_npubench.errors import BrokenEntryError, RegistryError, did_you_mean
 from pytest_npubench.suites.protocol import Suite
 
@@ -23,20 +22,28 @@ if TYPE_CHECKING:
     from pytest_npubench.core.run_option import Option
     from pytest_npubench.reports.page import Shown
 
-WHAT, GROUP = "suite", "pytest_npubench.suites"
+SUITES: Registry[Suite] = Registry(
+    what="suite",
+    group="pytest_npubench.suites",
+    package=__name__,
+    attribute="SUITE",
+    fits=lambda thing, name: isinstance(thing, Suite) and thing.name == name,
+    want="Suite of that name",
+    files=tuple(info.name for info in iter_modules(__path__) if info.ispkg),
+)
+names, taken = SUITES.names, SUITES.taken
 OF_EXTENSIONS = ("offload", "partition")
 """Sections of hardware files that extensions read. Where the extension is not installed, they are nobody's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registered:
-    """A suite's name, what its marker says, its section of hardware files, and how it is had. options: its own, which
-    are those of a suite of this package alone: nobody imports another distribution's for them."""
+    """A suite's name, what its marker says, and its section of hardware files. options: its own, which are those of a
+    suite of this package alone: nobody imports another distribution's for them."""
 
     name: str
     about: str
     section: str | None
-    load: Callable[[], Suite]
     options: tuple[Option, ...] = ()
 
 
@@ -50,38 +57,25 @@ class UnreadSection:
 
 @lru_cache(maxsize=1)
 def registered() -> Mapping[str, Registered]:
-    """By name: those of this package first, extensions included, then those of other distributions."""
-    found = {
-        suite.name: Registered(
-            name=suite.name,
-            about=suite.about,
-            section=suite.section,
-            load=partial(_itself, suite),
-            options=suite.options,
-        )
-        for suite in _ours()
+    """By name: those of this package first, extensions included, then those of other distributions, which are not
+    imported."""
+    ours = map(suite, SUITES.ours())
+    others = SUITES.others().items()
+    return {
+        **{
+            one.name: Registered(name=one.name, about=one.about, section=one.section, options=one.options)
+            for one in ours
+        },
+        **{name: Registered(name=name, about=f"a suite of {entry.origin}", section=name) for name, entry in others},
     }
-    for name, entry in entries(WHAT, GROUP, found).items():
-        found[name] = Registered(
-            name=name, about=f"a suite of {entry.origin}", section=name, load=partial(_loaded, entry)
-        )
-    return found
-
-
-def taken() -> tuple[str, ...]:
-    """A sentence for each name of a suite of ours that another distribution registers as well."""
-    return clashes(WHAT, GROUP, {suite.name for suite in _ours()})
-
-
-def names() -> tuple[str, ...]:
-    return tuple(registered())
 
 
 def suite(name: str) -> Suite:
     """Raises RegistryError on an unknown name, BrokenEntryError for one of another distribution that cannot be had."""
-    if name not in registered():
-        raise RegistryError(f"no suite {name!r}; known: {', '.join(names())}{did_you_mean(name, names())}")
-    return registered()[name].load()
+    itself = SUITES.get(name)
+    if name not in SUITES.ours():
+        _ = itself.kinds  # a suite without any is told of at once
+    return itself
 
 
 def usable() -> tuple[Suite, ...]:
@@ -156,19 +150,3 @@ def _tried() -> list[tuple[Suite | None, str]]:
         except BrokenEntryError as error:
             tried.append((None, str(error)))
     return tried
-
-
-def _itself(found: Suite) -> Suite:
-    return found
-
-
-def _ours() -> list[Suite]:
-    folders = (info.name for info in iter_modules(__path__) if info.ispkg)
-    ours: list[Suite] = [import_module(f"{__name__}.{name}").SUITE for name in folders]
-    return sorted([*ours, *map(_loaded, extensions(WHAT, GROUP).values())], key=lambda suite: suite.name)
-
-
-def _loaded(entry: Entry) -> Suite:
-    found: Suite = entry.load(lambda thing: isinstance(thing, Suite) and thing.name == entry.name, "Suite of that name")
-    _ = found.kinds  # a suite without any is told of at once
-    return found

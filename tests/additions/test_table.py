@@ -8,9 +8,10 @@ import re
 import pytest
 from plugin.project import Project
 
-from pytest_npubench import predictors, suites
+from pytest_npubench import engines, predictors, suites
 from pytest_npubench.cli import command
 from pytest_npubench.core import families
+from pytest_npubench.extensions.pairs.partition import strategies
 from pytest_npubench.plugin import newhooks
 from pytest_npubench.serving import schedulers
 from pytest_npubench.suites.protocol import KINDS
@@ -19,7 +20,11 @@ from .third_party import ROOT, fake_project
 
 HEADING = "## Adding one thing is adding one file"
 WAYS_IN = [name for name in vars(newhooks) if name.startswith("pytest_npubench_")]
-GROUPS = [*(module.GROUP for module in (command, families, predictors, schedulers, suites)), KINDS]
+REGISTRIES = (
+    *(families.BACKENDS, engines.ENGINES, predictors.PREDICTORS, schedulers.SCHEDULERS, strategies.STRATEGIES),
+    suites.SUITES,
+)
+GROUPS = [command.GROUP, KINDS, *(registry.group for registry in REGISTRIES)]
 
 
 def rows() -> list[list[str]]:
@@ -40,8 +45,8 @@ def test_each_addition_is_done_by_a_test_that_is_there(row: list[str]) -> None:
 def test_each_place_is_there() -> None:
     """Files and folders that the second column names, up to the part that is the addition's own name."""
     places = {place for row in rows() for place in re.findall(r"`([a-z_/]+/)[A-Z]+[./]", row[1])}
-    strategies = "extensions/pairs/partition/strategies/"
-    assert {"backends/", "predictors/", "serving/schedulers/", "suites/", strategies} <= places
+    of_pairs = "extensions/pairs/partition/strategies/"
+    assert {"backends/", "predictors/", "serving/schedulers/", "suites/", of_pairs} <= places
     for place in places:
         assert (ROOT / "pytest_npubench" / place).is_dir() or (ROOT / place).is_dir()
 

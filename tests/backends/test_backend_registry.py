@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 
 import pytest
 
 from pytest_npubench import backends
 from pytest_npubench.backends.protocol import Device, Probe, Runtime
+from pytest_npubench.core import families, registry
 from pytest_npubench.core.hardware import FAMILIES
 from pytest_npubench.errors import RegistryError
 
@@ -27,8 +28,12 @@ class FakeBackend:
 
 
 @pytest.fixture(autouse=True)
-def _nothing_registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backends, "_registered", {})
+def _nothing_registered() -> Iterator[None]:
+    before = dict(families.BACKENDS.added)
+    families.BACKENDS.added.clear()
+    yield
+    families.BACKENDS.added.clear()
+    families.BACKENDS.added.update(before)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -62,6 +67,6 @@ def test_an_unknown_family_is_named_with_the_known_ones() -> None:
 )
 def test_a_file_without_its_own_backend(monkeypatch: pytest.MonkeyPatch, module: SimpleNamespace) -> None:
     """The import is a FAKE that gives this module for backends/tpu.py."""
-    monkeypatch.setattr(backends, "import_module", lambda name: module)
+    monkeypatch.setattr(registry, "import_module", lambda name: module)
     with pytest.raises(RegistryError, match=r"backends/tpu\.py does not define BACKEND of family 'tpu'"):
         backends.backend("tpu")

@@ -36,7 +36,7 @@ def offered(monkeypatch):
     """offered(name=value): entry points of other distributions, until the test ends."""
 
     def install(**points):
-        found = [EntryPoint(name=name, value=value, group=engines.GROUP) for name, value in points.items()]
+        found = [EntryPoint(name=name, value=value, group=engines.ENGINES.group) for name, value in points.items()]
         monkeypatch.setattr(entry_points.metadata, "entry_points", lambda: EntryPoints(found))
         entry_points._by_group.cache_clear()
 

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from pytest_npubench.engines.jax_dense.weights import random_weights, weight_specs
-from pytest_npubench.engines.moe_shapes import MoeShape, moe_shape
 from pytest_npubench.engines.shapes import SHAPES, DecoderShape, decoder_shape, dense_shape
 from pytest_npubench.errors import RegistryError
 
@@ -76,18 +75,6 @@ def test_a_shape_with_experts_is_none_of_the_bucket_suite() -> None:
         dense_shape("small-moe")
     with pytest.raises(RegistryError, match=r"unknown decoder shape 'small-mo'; known: tiny-llama, .*small-dense; did"):
         dense_shape("small-mo")
-
-
-def test_the_older_form_of_a_shape_with_experts() -> None:
-    """Hooks and programs that were written for it make the same record."""
-    qwen = decoder_shape("qwen3-30b-a3b")
-    sizes = ("vocab_size", "hidden", "num_layers", "num_heads", "num_kv_heads", "head_dim", "rope_theta", "rms_eps")
-    rest = {name: getattr(qwen, name) for name in ("name", "source", *sizes)}
-    older = {"architecture": "qwen3", "num_experts": 128, "experts_per_token": 8, "expert_intermediate": 768}
-    assert MoeShape(**older, **rest) == qwen == moe_shape("qwen3-30b-a3b")
-    dense = MoeShape(**older | {"num_experts": 1, "experts_per_token": 1}, **rest)
-    assert dense.is_dense
-    assert dense.qk_norm
 
 
 def test_an_unknown_shape_is_named_with_the_known_ones() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
+from additions.third_party import distribution
 from suite_folder import SuiteFolder, SuiteRun, serving
 
 from pytest_npubench.plugin.outcome import ExitStatus
@@ -24,10 +25,8 @@ def too_many_groups(**engine):
 
 def no_chunk(**engine):
     return make_scheduler("chunked", **engine, chunk_size_tokens=0)
-
-def pytest_npubench_schedulers():
-    return (("five-groups", too_many_groups), ("no-chunk", no_chunk))
 """
+POINTS = {"pytest_npubench.schedulers": {"five-groups": "own_parts:too_many_groups", "no-chunk": "own_parts:no_chunk"}}
 HUGE_LOAD = """
 [[serving.load]]
 model = "huge-moe"
@@ -55,6 +54,7 @@ def together(tmp_path_factory) -> SuiteRun:
     folder.hardware("served-tiny", serving(kv_capacity_tokens=16, max_batch_size=1))
     folder.hardware("served-narrow", serving(kv_capacity_tokens=112))
     folder.hardware("served-endless", serving(kv_capacity_tokens=100000000000))
+    distribution(folder.path, "own-parts", {}, POINTS)
     return folder.run("scheduling", "-k", "served", "-rs", "--npubench-accept", *folder.plugin("own_parts", PLUGIN))
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_npubench import predictors
+from pytest_npubench.core import registry
 from pytest_npubench.core.measurement import CacheState, CompileRecord, Request
 from pytest_npubench.core.parts import kernel_parts, operator_parts
 from pytest_npubench.errors import MeasurementError, NpubenchError, RegistryError
@@ -145,11 +145,11 @@ def test_an_unknown_one_is_named_with_the_known_ones(name):
 @pytest.mark.parametrize(
     ("module", "words"),
     [
-        (type("Module", (), {"PREDICTOR": object()}), "PREDICTOR is no Predictor of name 'linear'"),
-        (type("Module", (), {"PREDICTOR": predictor("lens")}), "PREDICTOR is no Predictor of name 'linear'"),
+        (type("Module", (), {"PREDICTOR": object()}), "does not define PREDICTOR of name 'linear'"),
+        (type("Module", (), {"PREDICTOR": predictor("lens")}), "does not define PREDICTOR of name 'linear'"),
     ],
 )
 def test_a_file_that_holds_something_else(monkeypatch, module, words):
-    monkeypatch.setattr(predictors, "import_module", lambda path: module)
-    with pytest.raises(RegistryError, match=rf"^predictors/linear\.py: {words}$"):
+    monkeypatch.setattr(registry, "import_module", lambda path: module)
+    with pytest.raises(RegistryError, match=rf"^predictors/linear\.py {words}$"):
         predictor("linear")

@@ -11,7 +11,7 @@ from pytest_npubench.serving import schedulers
 from pytest_npubench.serving.batch import Batch
 from pytest_npubench.serving.iteration import IterationPlan, LayerPass
 from pytest_npubench.serving.prompts import whole_prompts
-from pytest_npubench.serving.schedulers import make_scheduler, register, scheduler_names, setting_names
+from pytest_npubench.serving.schedulers import make_scheduler, scheduler_names, setting_names
 
 from .fake_executor import greedy
 from .runs import requests, run
@@ -19,9 +19,14 @@ from .runs import requests, run
 ENGINE = {"num_layers": 4, "kv_blocks": 250, "block_size_tokens": 4}
 
 
-@pytest.fixture(autouse=True)
-def _nobody_registered(monkeypatch):
-    monkeypatch.setattr(schedulers, "_registered", {})
+@pytest.fixture
+def add(monkeypatch):
+    """add(name, factory): a policy until the test ends, as if a distribution had it."""
+
+    def add(name, factory):
+        monkeypatch.setitem(schedulers.SCHEDULERS.added, name, factory)
+
+    return add
 
 
 @pytest.mark.parametrize("name", scheduler_names())
@@ -69,8 +74,8 @@ class PrefillFirst:
         return IterationPlan(passes=(LayerPass(batch.all_layers, rows),), finishing=finishing)
 
 
-def test_a_policy_of_ones_own_that_pauses_decoding():
-    register("prefill-first", PrefillFirst)
+def test_a_policy_of_ones_own_that_pauses_decoding(add):
+    add("prefill-first", PrefillFirst)
     assert scheduler_names()[-1] == "prefill-first"
     arriving = requests((0, 4, 4), (1.5, 5, 3), (2.0, 6, 2), (5.0, 9, 3))
     for kv_blocks in (3, 4, 5, 100):
@@ -83,7 +88,7 @@ def test_a_policy_of_ones_own_that_pauses_decoding():
     assert first.token_times_s[2] == pytest.approx(second.token_times_s[0] + 1.03)
 
 
-def test_a_plan_that_decodes_only_some_is_refused():
+def test_a_plan_that_decodes_only_some_is_refused(add):
     class Unfair(PrefillFirst):
         def plan(self):
             plan = super().plan()
@@ -91,32 +96,17 @@ def test_a_plan_that_decodes_only_some_is_refused():
                 return IterationPlan(decode=plan.decode[:1], passes=plan.passes)
             return plan
 
-    register("unfair", Unfair)
+    add("unfair", Unfair)
     with pytest.raises(ConfigError, match=r"a plan decodes requests \(0,\); want all that run, \(0, 1\), or none"):
         run("unfair", requests((0, 4, 4), (0, 5, 3)))
 
 
-def test_settings_of_a_registered_policy_are_checked_by_its_signature():
-    register("prefill-first", PrefillFirst)
+def test_settings_of_a_registered_policy_are_checked_by_its_signature(add):
+    add("prefill-first", PrefillFirst)
     with pytest.raises(ConfigError, match="policy prefill-first has no setting 'chunk'; settings: max_batch_size"):
         make_scheduler("prefill-first", **ENGINE, chunk=1)
-    register("anything", lambda **arguments: PrefillFirst(**ENGINE, max_batch_size=arguments["size"]))
+    add("anything", lambda **arguments: PrefillFirst(**ENGINE, max_batch_size=arguments["size"]))
     assert make_scheduler("anything", **ENGINE, size=3).settings == {"max_batch_size": 3}
-
-
-@pytest.mark.parametrize("name", ["layered", "mine"])
-def test_a_name_is_registered_once(name):
-    if name == "mine":
-        register("mine", PrefillFirst)
-    with pytest.raises(RegistryError, match=f"a policy named '{name}' already exists; names taken: chunked"):
-        register(name, PrefillFirst)
-
-
-def test_a_policy_needs_a_name_and_a_factory():
-    with pytest.raises(RegistryError, match="needs a name"):
-        register("", PrefillFirst)
-    with pytest.raises(RegistryError, match="'mine': 3 cannot be called"):
-        register("mine", 3)
 
 
 @pytest.mark.parametrize(

@@ -3,50 +3,33 @@
     scheduler = make_scheduler("chunked", num_layers=48, kv_blocks=4096, block_size_tokens=16, chunk_size_tokens=256)
 
 A policy of one's own is a class or function that takes num_layers, kv_blocks, block_size_tokens and its settings by
-keyword and returns a Scheduler: `register("mine", MyScheduler)`, or an entry point of the group
-`pytest_npubench.schedulers`. All that is asked of a policy stands on it (protocol.py): its name and settings, and where
-it has them `keeps_slo` and `iteration_work`.
+keyword and returns a Scheduler: an entry point of the group `pytest_npubench.schedulers`. All that is asked of a policy
+stands on it (protocol.py): its name and settings, and where it has them `keeps_slo` and `iteration_work`.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
-from importlib import import_module
-from pkgutil import iter_modules
+from collections.abc import Callable
 
-from pytest_npubench.core.entry_points import Entry, clashes, entries
-from pytest_npubench.errors import ConfigError, RegistryError, did_you_mean
+from pytest_npubench.core.registry import Registry
+from pytest_npubench.errors import ConfigError
 from pytest_npubench.serving.schedulers.protocol import Scheduler
 from pytest_npubench.serving.settings import Setting, Work
 
 SchedulerFactory = Callable[..., Scheduler]
 
-WHAT, GROUP = "scheduling policy", "pytest_npubench.schedulers"
 ENGINE_ARGUMENTS = ("num_layers", "kv_blocks", "block_size_tokens")
-
-_registered: dict[str, SchedulerFactory] = {}
-
-
-def scheduler_names() -> tuple[str, ...]:
-    """Every name that `make_scheduler` knows: the shipped ones, those of other distributions, the registered ones."""
-    return (*_shipped_names(), *_offered(), *_registered)
-
-
-def taken() -> tuple[str, ...]:
-    """A sentence for each name of a shipped policy that another distribution registers as well."""
-    return clashes(WHAT, GROUP, _shipped_names())
-
-
-def register(name: str, factory: SchedulerFactory) -> None:
-    """Make a policy known. Raises RegistryError for a name that is empty or taken, and for what cannot be called."""
-    if not name:
-        raise RegistryError("a scheduling policy needs a name")
-    if name in scheduler_names():
-        raise RegistryError(f"a policy named {name!r} already exists; names taken: {', '.join(scheduler_names())}")
-    if not callable(factory):
-        raise RegistryError(f"policy {name!r}: {factory!r} cannot be called; want a class or function")
-    _registered[name] = factory
+SCHEDULERS: Registry[SchedulerFactory] = Registry(
+    what="scheduling policy",
+    group="pytest_npubench.schedulers",
+    package=__name__,
+    attribute="SCHEDULER",
+    fits=lambda thing, name: callable(thing),
+    want="class or function",
+    helpers=("protocol",),
+)
+scheduler_names, taken = SCHEDULERS.names, SCHEDULERS.taken
 
 
 def make_scheduler(
@@ -57,7 +40,7 @@ def make_scheduler(
     Raises RegistryError for an unknown policy and a file that does not hold its own, ConfigError for a setting that the
     policy does not have or a value that it cannot use.
     """
-    factory = _factory(name)
+    factory = SCHEDULERS.get(name)
     _check_names(name, factory, settings)
     return factory(num_layers=num_layers, kv_blocks=kv_blocks, block_size_tokens=block_size_tokens, **settings)
 
@@ -66,53 +49,22 @@ def setting_names(name: str) -> tuple[str, ...]:
     """The settings that `make_scheduler` takes for this policy; none where it takes any. Raises RegistryError."""
     return tuple(
         parameter.name
-        for parameter in inspect.signature(_factory(name)).parameters.values()
+        for parameter in inspect.signature(SCHEDULERS.get(name)).parameters.values()
         if parameter.name not in ENGINE_ARGUMENTS and parameter.kind is not inspect.Parameter.VAR_KEYWORD
     )
 
 
 def keeps_slo(name: str) -> bool:
     """Whether a policy is meant to keep latency limits, and is judged by them. Raises RegistryError."""
-    return bool(getattr(_factory(name), "keeps_slo", False))
+    return bool(getattr(SCHEDULERS.get(name), "keeps_slo", False))
 
 
 def iteration_work(name: str, tokens: int, *, decode_counts: bool) -> Work:
     """The settings under which a policy does about `tokens` tokens of prefill in an iteration, so that policies can be
     compared; none where it knows no such measure. decode_counts: whether the engine lets decode tokens use them up.
     Raises RegistryError."""
-    settings: Callable[..., Work] | None = getattr(_factory(name), "iteration_work", None)
+    settings: Callable[..., Work] | None = getattr(SCHEDULERS.get(name), "iteration_work", None)
     return {} if settings is None else settings(tokens, decode_counts=decode_counts)
-
-
-def _offered() -> Mapping[str, Entry]:
-    return entries(WHAT, GROUP, _shipped_names())
-
-
-def _shipped_names() -> tuple[str, ...]:
-    return tuple(sorted(info.name for info in iter_modules(__path__) if info.name != "protocol"))
-
-
-def _factory(name: str) -> SchedulerFactory:
-    if name in _registered:
-        return _registered[name]
-    if name in _offered():
-        offered: SchedulerFactory = _offered()[name].load(callable, "class or function")
-        return offered
-    if name not in _shipped_names():
-        hint = did_you_mean(name, scheduler_names())
-        raise RegistryError(f"no scheduling policy {name!r}; known: {', '.join(scheduler_names())}{hint}")
-    return _shipped(name)
-
-
-def _shipped(name: str) -> SchedulerFactory:
-    try:
-        module = import_module(f"{__name__}.{name}")
-    except Exception as error:
-        raise RegistryError(f"schedulers/{name}.py cannot be imported: {type(error).__name__}: {error}") from error
-    scheduler: SchedulerFactory | None = getattr(module, "SCHEDULER", None)
-    if scheduler is None or getattr(scheduler, "name", None) != name:
-        raise RegistryError(f"schedulers/{name}.py does not define SCHEDULER of name {name!r}")
-    return scheduler
 
 
 def _check_names(name: str, factory: SchedulerFactory, settings: dict[str, Setting]) -> None:

@@ -26,15 +26,15 @@ SUITES = Path(__file__).parents[3] / "suites"
 STAND_IN = Path(__file__).parent / "stand_in_interpreter.py"
 ENGINE = "--npubench-engine=vllm"
 SHAPE = """
-from pytest_npubench.engines.moe_shapes import MoeShape
+from pytest_npubench.engines.shapes import DecoderShape, ExpertShape
 
 
-def pytest_npubench_moe_shapes():
+def pytest_npubench_shapes():
     return [
-        MoeShape(
-            name="mini-moe", source="the test's own", architecture="qwen3", vocab_size=64, hidden=32, num_layers=2,
-            num_heads=4, num_kv_heads=2, head_dim=8, num_experts=4, experts_per_token=2, expert_intermediate=16,
-            rope_theta=10000.0, rms_eps=1e-6, tied_embeddings=True,
+        DecoderShape(
+            name="mini-moe", source="the test's own", vocab_size=64, hidden=32, num_layers=2, num_heads=4,
+            num_kv_heads=2, head_dim=8, intermediate=16, rope_theta=10000.0, rms_eps=1e-6, tied_embeddings=True,
+            qk_norm=True, experts=ExpertShape(num_experts=4, experts_per_token=2),
         )
     ]
 """

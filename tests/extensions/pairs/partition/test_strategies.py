@@ -24,8 +24,12 @@ OPTIONS = SplitOptions(standard_sizes=(64, 128, 256), tile=32)
 
 
 @pytest.fixture(autouse=True)
-def _nobody_registered(monkeypatch):
-    monkeypatch.setattr(strategies, "_registered", {})
+def _nobody_registered():
+    before = dict(strategies.STRATEGIES.added)
+    strategies.STRATEGIES.added.clear()
+    yield
+    strategies.STRATEGIES.added.clear()
+    strategies.STRATEGIES.added.update(before)
 
 
 def operator(tokens: int, rows: int = 1024, cols: int = 512) -> Matmul:

@@ -2,28 +2,31 @@
 
     splits = tuple(strategy("weight_centric").splits(matmul, options))
 
-A strategy of one's own is an object with a name, is_baseline and splits: `register(mine)`.
+A strategy of one's own is an object with a name, is_baseline and splits: an entry point of the group
+`pytest_npubench.strategies`, or `register(mine)`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib import import_module
-from pkgutil import iter_modules
+from typing import Any
 
-from pytest_npubench.errors import RegistryError, did_you_mean
+from pytest_npubench.core.registry import Registry
+from pytest_npubench.errors import RegistryError
 from pytest_npubench.extensions.pairs.partition.matmul import Matmul, Split, check_split
 from pytest_npubench.extensions.pairs.partition.options import SplitOptions
 from pytest_npubench.extensions.pairs.partition.strategies.protocol import Strategy
 
-_NOT_STRATEGIES = ("protocol", "parts")
-
-_registered: dict[str, Strategy] = {}
-
-
-def strategy_names() -> tuple[str, ...]:
-    """Every name that `strategy` knows: the shipped ones, then the registered ones."""
-    return (*_shipped_names(), *_registered)
+STRATEGIES: Registry[Strategy] = Registry(
+    what="strategy",
+    group="pytest_npubench.strategies",
+    package=__name__,
+    attribute="STRATEGY",
+    fits=lambda thing, name: _is_strategy(thing) and thing.name == name,
+    want="strategy of that name, with splits(matmul, options) and is_baseline, true or false",
+    helpers=("protocol", "parts"),
+)
+strategy_names, strategy = STRATEGIES.names, STRATEGIES.get
 
 
 def solver_names() -> tuple[str, ...]:
@@ -38,24 +41,9 @@ def register(offered: Strategy) -> None:
         raise RegistryError(f"a strategy needs a name; {offered!r} has none")
     if name in strategy_names():
         raise RegistryError(f"a strategy named {name!r} already exists; names taken: {', '.join(strategy_names())}")
-    if not callable(getattr(offered, "splits", None)) or not isinstance(getattr(offered, "is_baseline", None), bool):
+    if not _is_strategy(offered):
         raise RegistryError(f"strategy {name!r}: want splits(matmul, options) and is_baseline, true or false")
-    _registered[name] = offered
-
-
-def strategy(name: str) -> Strategy:
-    """Raises RegistryError for an unknown name, and for a file that does not hold its own."""
-    if name in _registered:
-        return _registered[name]
-    if name not in _shipped_names():
-        raise RegistryError(
-            f"no strategy {name!r}; known: {', '.join(strategy_names())}{did_you_mean(name, strategy_names())}"
-        )
-    module = import_module(f"{__name__}.{name}")
-    shipped: Strategy | None = getattr(module, "STRATEGY", None)
-    if shipped is None or shipped.name != name:
-        raise RegistryError(f"strategies/{name}.py does not define STRATEGY of name {name!r}")
-    return shipped
+    STRATEGIES.added[name] = offered
 
 
 def all_splits(matmul: Matmul, options: SplitOptions, strategies: Sequence[str] | None = None) -> tuple[Split, ...]:
@@ -73,5 +61,5 @@ def all_splits(matmul: Matmul, options: SplitOptions, strategies: Sequence[str] 
     return tuple(splits)
 
 
-def _shipped_names() -> tuple[str, ...]:
-    return tuple(sorted(info.name for info in iter_modules(__path__) if info.name not in _NOT_STRATEGIES))
+def _is_strategy(thing: Any) -> bool:
+    return callable(getattr(thing, "splits", None)) and isinstance(getattr(thing, "is_baseline", None), bool)
