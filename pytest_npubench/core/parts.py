@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from pytest_npubench.core.measurement import Phase
 
+DEPTHS = (1, 2)
+"""The numbers of layers of the shallow engines that are timed for predictors that add up layers."""
 OPERATORS = ("embed", "project", "attend", "output", "feed_forward", "head")
 """In the order of a step: token rows; norm, queries, keys and values; cache write and attention; its output; the
 feed-forward part; norm, logits and the next token. All but the first and the last run once a layer."""

@@ -7,11 +7,10 @@ from dataclasses import replace
 from typing import TypeVar
 
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.core.parts import Part, kernel_parts, operator_parts
+from pytest_npubench.core.parts import DEPTHS, Part, kernel_parts, operator_parts
 from pytest_npubench.engines.shapes import dense_shape
 from pytest_npubench.errors import NpubenchError
 from pytest_npubench.predictors import predictor
-from pytest_npubench.predictors.layer_sum import DEPTHS
 from pytest_npubench.predictors.protocol import Needs, PartSamples
 from pytest_npubench.predictors.two_point import ProfilePoint
 from pytest_npubench.suites.buckets.plan import BucketPlan

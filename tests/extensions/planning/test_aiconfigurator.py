@@ -15,7 +15,8 @@ from pytest_npubench.core.measurement import Request
 from pytest_npubench.engines.hf_config import config_of
 from pytest_npubench.engines.shapes import dense_shape
 from pytest_npubench.errors import MeasurementError
-from pytest_npubench.predictors import aiconfigurator, predictor
+from pytest_npubench.extensions.planning.rivals import aiconfigurator
+from pytest_npubench.predictors import predictor
 from pytest_npubench.predictors.protocol import ModelRun, ProfileSamples
 from pytest_npubench.predictors.two_point import plan_points
 

@@ -14,13 +14,12 @@ Worked number: one layer decodes in 3 ms a step, two in 5 ms: 2 ms a layer and 1
 from __future__ import annotations
 
 from pytest_npubench.core.measurement import CostRecord
+from pytest_npubench.core.parts import DEPTHS
 from pytest_npubench.errors import MeasurementError
 from pytest_npubench.predictors.lens import FittedLens, LensPredictor
 from pytest_npubench.predictors.profile import BucketProfile, BucketTiming
 from pytest_npubench.predictors.protocol import Needs, Predictor, ProfileSamples
 from pytest_npubench.predictors.two_point import count_cost, fit
-
-DEPTHS = (1, 2)
 
 
 class LayerSum(Predictor):

@@ -14,8 +14,8 @@ import numpy as np
 from pytest_npubench.core.measurement import CostRecord
 from pytest_npubench.core.parts import operator_parts
 from pytest_npubench.errors import MeasurementError
-from pytest_npubench.predictors.operator_sum import PREDICTOR as OPERATOR_SUM
-from pytest_npubench.predictors.operator_sum import Operators
+from pytest_npubench.extensions.planning.rivals.operator_sum import PREDICTOR as OPERATOR_SUM
+from pytest_npubench.extensions.planning.rivals.operator_sum import Operators
 from pytest_npubench.predictors.protocol import Needs, Predictor, ProfileSamples
 from pytest_npubench.predictors.two_point import ProfilePoint, count_cost, fit
 

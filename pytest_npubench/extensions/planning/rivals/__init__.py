@@ -1,0 +1,1 @@
+"""Rivals of LENS that add up what parts of a model take: operators, kernels, layers."""
