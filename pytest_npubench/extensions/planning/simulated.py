@@ -45,6 +45,7 @@ from pytest_npubench.suites.scheduling.figures import mean_e2e_s, mean_ttft_s
 from pytest_npubench.suites.scheduling.plan import ServingPlan
 from pytest_npubench.suites.scheduling.points import ServedPoint
 from pytest_npubench.suites.scheduling.policies import scheduler_of
+from pytest_npubench.suites.scheduling.service import service_of
 
 Blocks = Mapping[ServedPoint, Sequence[ServedBlock]]
 """Of each point one a round."""
@@ -185,7 +186,7 @@ class CalibratedRounds:
     def _served(
         self, plan: ServingPlan, point: ServedPoint, block: ServedBlock, prompt: float, decode: float
     ) -> ServedBlock:
-        pads_context = plan.service.pads_context(plan)
+        pads_context = service_of(plan).pads_context(plan)
         cost = Slowed(cost=self.cost, prompt=prompt, decode=decode, pads_context=pads_context)
         requests = [_request(record) for record in block.records]
         return ServedBlock.of_result(
@@ -233,7 +234,7 @@ def _samples(plan: ServingPlan, block: ServedBlock) -> StepSamples:
     token_bytes = plan.shape.kv_bytes_per_token(dtype_bytes(plan.serving.dtype))
     arrivals_s = [record.arrival_s for record in block.records]
     found = samples_of(block.log, plan.shape, kv_token_bytes=token_bytes, arrivals_s=arrivals_s)
-    return replace(found, context=found.decode * _longest(block)) if plan.service.pads_context(plan) else found
+    return replace(found, context=found.decode * _longest(block)) if service_of(plan).pads_context(plan) else found
 
 
 def _longest(block: ServedBlock) -> FloatArray:

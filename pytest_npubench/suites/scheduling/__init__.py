@@ -49,12 +49,14 @@ class Scheduling(Suite):
         return found
 
     def unsupported(self, plan: Any, points: Sequence[Any]) -> str:
-        reason: str = plan.service.why_unsupported(plan, points)
-        return reason
+        from pytest_npubench.suites.scheduling.service import service_of
+
+        return service_of(plan).why_unsupported(plan, points)
 
     def remarks(self, plan: Any, points: Sequence[Any]) -> Sequence[str]:
-        found: Sequence[str] = plan.service.remarks(plan, points)
-        return found
+        from pytest_npubench.suites.scheduling.service import service_of
+
+        return service_of(plan).remarks(plan, points)
 
     @property
     def memory(self) -> MemoryModel:

@@ -35,7 +35,7 @@ from pytest_npubench.suites.scheduling.pair import POLICY as ON_TWO_DEVICES
 from pytest_npubench.suites.scheduling.plan import ServingPlan
 from pytest_npubench.suites.scheduling.points import ServedPoint
 from pytest_npubench.suites.scheduling.policies import all_at_once, scheduler_of, served
-from pytest_npubench.suites.scheduling.service import AskedExecutor, BlockServer
+from pytest_npubench.suites.scheduling.service import AskedExecutor, BlockServer, service_of
 from pytest_npubench.suites.scheduling.spec import LoadSpec
 
 AGAINST = "chunked"
@@ -146,7 +146,7 @@ class _Asking:
         return {
             point.policy: self._under(point)
             for point in points
-            if not self._plan.service.why_unsupported(self._plan, [point])
+            if not service_of(self._plan).why_unsupported(self._plan, [point])
         }
 
     def _alone(self) -> Logits:

@@ -53,7 +53,7 @@ from pytest_npubench.suites.scheduling.points import (
     ServingPoint,
 )
 from pytest_npubench.suites.scheduling.policies import probe_alone, prompt_in_chunks, scheduler_of, served
-from pytest_npubench.suites.scheduling.service import BlockServer
+from pytest_npubench.suites.scheduling.service import BlockServer, service_of
 from pytest_npubench.suites.scheduling.spec import LoadSpec
 
 IDS_PER_ROUND = 10_000
@@ -95,7 +95,7 @@ class ServingBench:
     ) -> Mapping[str, str]:
         """Weights and KV cache, then what each workload's points must know of the device: as earlier rounds knew it,
         else as it was frozen, else measured. A workload that cannot be had takes its points along, the others go on."""
-        service, wanted = self._plan.service, [point for point in points if isinstance(point, ServedPoint)]
+        service, wanted = service_of(self._plan), [point for point in points if isinstance(point, ServedPoint)]
         self._own_server = service.server(self._runtime, self._plan, self._folder, wanted, stage)
         failures = self._ask(points, earlier, stage)
         if self._own_server is None:
@@ -129,7 +129,7 @@ class ServingBench:
     def _asked(self, folder: Path) -> AnswerVisit:
         if self._own_server is not None:
             return asked_of_server(self._plan, self._own_server, folder)
-        return asked(self._plan, self._plan.service.asked_executor(self._plan, self._device), folder)
+        return asked(self._plan, service_of(self._plan).asked_executor(self._plan, self._device), folder)
 
     def visits(
         self, points: Sequence[ServingPoint], measured: Measured, durations_s: Mapping[str, float]

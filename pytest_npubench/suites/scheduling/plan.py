@@ -10,8 +10,8 @@ from pytest_npubench.campaign.plan import EnginePlan
 from pytest_npubench.core.case import Case
 from pytest_npubench.core.hardware import HardwareSpec
 from pytest_npubench.engines.shapes import DecoderShape, decoder_shape
-from pytest_npubench.suites.scheduling.service import ServingService
 from pytest_npubench.suites.scheduling.spec import LoadSpec, ServingSize, ServingSpec
+from pytest_npubench.suites.scheduling.traits import ServingTraits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,9 +23,9 @@ class ServingPlan(EnginePlan):
     size: ServingSize
 
     @property
-    def service(self) -> ServingService:
-        """How the engine runs the suite; the defaults where it does not, and cases are skipped."""
-        return self.part(ServingService)
+    def traits(self) -> ServingTraits:
+        """What must be known of the engine (service.service_of says how it runs the suite)."""
+        return self.part(ServingTraits)
 
     @property
     def key(self) -> str:
@@ -85,5 +85,5 @@ def serving_plans(spec: HardwareSpec, profile: str, engine: str = engines.REFERE
                 serving=serving.for_model(model),
                 size=size,
             )
-            block = max(serving.block_size_tokens, plan.service.min_block_tokens)
+            block = max(serving.block_size_tokens, plan.traits.min_block_tokens)
             yield replace(plan, serving=replace(plan.serving, block_size_tokens=block))

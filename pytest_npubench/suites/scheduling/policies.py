@@ -25,7 +25,7 @@ def policy_settings(policy: str, plan: ServingPlan, load: LoadSpec) -> Settings:
     """The settings under which a policy does T tokens of prefill in an iteration; () where it knows no such measure, or
     cannot be had: then the bench says why."""
     try:
-        work = iteration_work(policy, plan.tokens_per_iteration(load), decode_counts=plan.service.decode_counts)
+        work = iteration_work(policy, plan.tokens_per_iteration(load), decode_counts=plan.traits.decode_counts)
     except RegistryError:
         return ()
     return tuple(work.items())

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from pytest_npubench.serving.iteration import Executor
+from pytest_npubench.suites.scheduling.plan import ServingPlan
+from pytest_npubench.suites.scheduling.traits import ServingTraits
 
 if TYPE_CHECKING:
     from pytest_npubench.backends.protocol import Runtime
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
     from pytest_npubench.engines.probe import Asked, HostWeights
     from pytest_npubench.serving.request import ServingRequest
     from pytest_npubench.serving.result import ServingResult
-    from pytest_npubench.suites.scheduling.plan import ServingPlan
     from pytest_npubench.suites.scheduling.points import DecodeSteps, ServedPoint
 
 
@@ -67,15 +68,8 @@ class AskedExecutor(Executor, Protocol):
         ...
 
 
-class ServingService:
-    """See the module. The defaults are those of an engine under our own schedulers."""
-
-    min_block_tokens: ClassVar[int] = 1
-    """The smallest block of the KV cache that it takes."""
-    tells_answers: ClassVar[bool] = False
-    """Whether it can be asked what it answers: its cases of answers are there, or they are not."""
-    decode_counts: ClassVar[bool] = False
-    """Whether decode tokens use up the chunk of chunked prefill."""
+class ServingService(ServingTraits):
+    """The defaults are those of an engine under our own schedulers."""
 
     def pads_context(self, plan: ServingPlan) -> bool:
         """Whether decode rows read as many keys and values as the longest of them."""
@@ -112,3 +106,8 @@ class ServingService:
     ) -> BlockServer | None:
         """What schedules by itself, started for these points, its models below `folder`; None where nothing does."""
         return None
+
+
+def service_of(plan: ServingPlan) -> ServingService:
+    """How the plan's engine runs the suite; the defaults where it does not, and cases are skipped."""
+    return plan.part(ServingService)

@@ -23,7 +23,7 @@ class AnswersKind(LoadExperiment):
     name = "answers"
 
     def axes(self, plan: ServingPlan) -> Iterable[Axes]:
-        return ((),) if plan.service.tells_answers else ()
+        return ((),) if plan.traits.tells_answers else ()
 
     def points(self, case: Case, plan: ServingPlan) -> tuple[AnswerPoint, ...]:
         return (AnswerPoint(),)

@@ -22,6 +22,7 @@ from pytest_npubench.suites.scheduling.figures import blocks, failures_in, mean_
 from pytest_npubench.suites.scheduling.plan import ServingPlan
 from pytest_npubench.suites.scheduling.points import ServedPoint
 from pytest_npubench.suites.scheduling.policies import served
+from pytest_npubench.suites.scheduling.service import service_of
 from pytest_npubench.verdict import Gate, judge_gates
 from pytest_npubench.verdict.result import Judgement
 
@@ -81,7 +82,7 @@ class PolicyKind(LoadExperiment):
                 slo=SloDetail(ttft_s=found[0].limits.ttft_s, tbt_s=found[0].limits.tbt_s),
                 num_blocks=len(found),
                 failed=failed,
-                vllm=plan.service.own_settings(plan, point),
+                vllm=service_of(plan).own_settings(plan, point),
                 figures=figures,
             ),
         )
