@@ -46,9 +46,9 @@ class AnswersDetail:
 
 
 def judge_answers(visit: AnswerVisit, dtype: str, *, has_experts: bool = False) -> Judgement:
-    """Of one check of an engine that computes in a dtype. Below fp32 rounding may choose another expert where two are
-    tied, which moves a single answer far: there the median stands for the farthest, and the distance of a pair is that
-    of all its answers."""
+    """Judges one check of an engine that computes in a dtype. Below fp32 rounding may choose another expert where two
+    are tied, which moves a single answer far: there the median stands for the farthest, and the distance of a pair is
+    that of all its answers."""
     factor = FP32_FACTOR if dtype == "fp32" else FACTOR
     detail = _detail(visit, dtype, factor, has_ties=has_experts and dtype != "fp32")
     wrong = sum(map(len, detail.inconsistent.values()))
@@ -171,12 +171,12 @@ def _token_words(visit: AnswerVisit) -> str:
 
 
 def _with_pair(pairs: Pairs) -> dict[str, list[float]]:
-    """Without prompts that have no such pair."""
+    """The distances of each pair's prompts, without prompts that lack the pair."""
     return {name: distances for name, apart in pairs.items() if (distances := [far for far in apart if far != NO_PAIR])}
 
 
 def _lengths(visit: AnswerVisit, apart: Iterable[float], is_wrong: Callable[[float], bool]) -> tuple[int, ...]:
-    """Of the prompts whose pair is wrong."""
+    """The lengths of the prompts whose pair is wrong."""
     return tuple(length for length, one in zip(visit.lengths, apart, strict=True) if one != NO_PAIR and is_wrong(one))
 
 

@@ -96,7 +96,7 @@ class AnswerVisit(Visit):
 
     @property
     def num_positions(self) -> int:
-        """Of each prompt."""
+        """The number of positions of each prompt."""
         from pytest_npubench.engines.probe import NUM_FIXED
 
         return len(self.logits) // (len(self.lengths) * NUM_FIXED)
@@ -133,7 +133,7 @@ def answer_visit(answers: Answers, reference: AnswerReference) -> AnswerVisit:
 
 
 def _check(logits: Logits, what: str) -> None:
-    """Raises MeasurementError where some are no numbers, or those of a position all alike."""
+    """Raises MeasurementError where a logit is no number, or all logits of a position are equal."""
     import numpy as np
 
     from pytest_npubench.engines.answers import check_finite

@@ -46,7 +46,7 @@ class CampaignSite:
 
 
 def by_name(points: Sequence[CampaignPoint]) -> tuple[CampaignPoint, ...]:
-    """Each once; one without a definition gives way to that of its name which has one."""
+    """Each point once; a point without a definition gives way to its namesake with one."""
     points_by_name: dict[str, CampaignPoint] = {}
     for point in points:
         if point.name not in points_by_name or points_by_name[point.name].definition is None:
@@ -55,7 +55,7 @@ def by_name(points: Sequence[CampaignPoint]) -> tuple[CampaignPoint, ...]:
 
 
 class Records(Protocol):
-    """Where records go; each is on the disk when `append` returns."""
+    """Takes records; each is on the disk when `append` returns."""
 
     def append(self, record: Mapping[str, object]) -> None: ...
 

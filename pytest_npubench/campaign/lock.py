@@ -122,7 +122,7 @@ def user_name(uid: int) -> str:
 
 
 def _let_go() -> None:
-    """In a child made by fork: its copy of a lock would keep the device when its parent lets go of it."""
+    """Closes a forked child's copies of locks: a copy would keep the device when its parent lets go of it."""
     for lock in _locks:
         lock.close()
     _locks.clear()

@@ -63,7 +63,7 @@ class MemoryModel(Protocol):
     """What a suite's campaigns need. Each raises RegistryError on a model that no shape has."""
 
     def campaign_need(self, plan: Any) -> MemoryNeed | None:
-        """Of a whole campaign, on each device of its group; None where it is not known, or the memory is not ours."""
+        """The bytes of a whole campaign on each device; None where they are unknown or not on this machine."""
         ...
 
     def too_large(self, case: Case, kind: CaseKind[Any], plan: Any, whole: MemoryNeed, room: MemoryRoom) -> str:
@@ -117,7 +117,7 @@ class Fit:
 
 
 def fit(model: MemoryModel | None, plan: CampaignPlan) -> Fit | None:
-    """By the hardware file alone; None where it says nothing. Raises RegistryError on a model that no shape has."""
+    """Whether a plan fits, by the hardware file alone, or None. Raises RegistryError for a model without a shape."""
     need = None if model is None else model.campaign_need(plan)
     room = None if need is None else memory_room(plan)
     if model is None or need is None or room is None:

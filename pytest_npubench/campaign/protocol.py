@@ -55,7 +55,7 @@ class CampaignPlan(Protocol):
 
     @property
     def framework(self) -> str:
-        """Which runtime opens the device: that of jax or of torch, or an engine's, by its name."""
+        """The runtime that opens the device: "jax", "torch", or the name of an engine."""
         ...
 
     @property
@@ -140,8 +140,8 @@ def campaign_digest(plan: CampaignPlan, points: Sequence[CampaignPoint]) -> str:
 
 
 class Progress:
-    """Where a campaign tells how far it is. This one is silent, that of the terminal is the plugin's; none of the calls
-    may fail a measurement."""
+    """Hears how far a campaign is. This class is silent, and the plugin's writes to the terminal; no call may fail a
+    measurement."""
 
     def stage(self, campaign: str, text: str) -> None:
         """What the campaign does before its rounds."""
@@ -154,7 +154,7 @@ class Progress:
 
 
 class CaseKind(Protocol[PlanT]):
-    """Each suite has a plan of its own: Plan for buckets, ServingPlan for scheduling."""
+    """A kind of case. Each suite has its own plan: BucketPlan for buckets, ServingPlan for scheduling."""
 
     name: str
     suite: str

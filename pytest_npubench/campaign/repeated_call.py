@@ -28,7 +28,7 @@ MAX_PARTS = 100
 
 
 class RepeatedCall:
-    """To be used in a `with` statement, whose end closes the event loop where there is one."""
+    """A call that is repeated, inside a `with` statement, whose end closes the event loop where there is one."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ def _nothing(*_: Any) -> None:
 
 
 async def _nothing_to_await() -> None:
-    """The same, to be awaited."""
+    """Does nothing, to be awaited."""
 
 
 async def _awaited(value: Awaitable[Any]) -> Any:
@@ -149,7 +149,7 @@ def _check_parts(value: Any) -> None:
 
 
 def _new_loop(value: Any) -> asyncio.AbstractEventLoop:
-    """Raises MeasurementError where the test runs on an event loop itself; then nobody will await `value`."""
+    """A new event loop. Raises MeasurementError where the test runs on one itself: nobody would await `value`."""
     import asyncio
 
     try:
@@ -164,7 +164,7 @@ def _new_loop(value: Any) -> asyncio.AbstractEventLoop:
 
 
 def _give_up(value: Any) -> None:
-    """A coroutine that nobody will await; unclosed, Python warns of it once more."""
+    """Closes a coroutine that nobody will await, so that Python does not warn of it once more."""
     if inspect.iscoroutine(value):
         value.close()
 

@@ -128,7 +128,7 @@ class ServedBlock(Visit):
 
     @property
     def ttfts_s(self) -> list[float]:
-        """Of the requests with a first token."""
+        """The TTFT of each request with a first token."""
         return [record.ttft_s for record in self.records if record.token_times_s]
 
     @property
@@ -142,11 +142,11 @@ class ServedBlock(Visit):
 
     @property
     def num_tokens(self) -> int:
-        """Of prompts and of answers."""
+        """The tokens of all prompts and answers."""
         return self.num_output_tokens + sum(record.prompt_tokens or 0 for record in self.records)
 
     def columns(self) -> Columns:
-        """Those that hold anything; times are rounded to microseconds."""
+        """The columns that are not empty; times are rounded to microseconds."""
         records, limits = self.records, () if self.slo is None else (self.slo.ttft_s, self.slo.tbt_s)
         columns: dict[str, Sequence[float]] = {
             f"request.{name}": [_number(getattr(record, name), record) for record in records]
@@ -200,7 +200,7 @@ class ServedBlock(Visit):
 
 
 def pooled(blocks: Sequence[BlockT]) -> BlockT:
-    """All blocks as one run, each moved to after the one before; the stalls are those of the worst of them."""
+    """All blocks as one run: each is moved behind the one before; stalls are the worst block's."""
     starts_s = [0.0, *accumulate(block.duration_s + GAP_S for block in blocks)]
     moves_s = [start_s - block.started_s for start_s, block in zip(starts_s, blocks, strict=False)]
     records = [_moved(record, by_s) for block, by_s in zip(blocks, moves_s, strict=True) for record in block.records]
@@ -290,7 +290,7 @@ def _aborted(records: Sequence[RequestRecord]) -> dict[str, Sequence[float]]:
 
 
 def _num_times(record: RequestRecord) -> int:
-    """Each is there only where the one before it is; a server does not tell when it scheduled a request."""
+    """The number of known times; each needs the one before. A server does not report its scheduling."""
     if record.dispatched_s is None:
         return 0
     return 1 if record.scheduled_s is None and not record.num_tokens else NUM_BEFORE_TOKENS + record.num_tokens

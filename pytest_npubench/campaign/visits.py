@@ -36,7 +36,7 @@ class Visit:
     signed: ClassVar[bool] = False
 
     def columns(self) -> Columns:
-        """Its numbers as a round keeps them, without what it has none of."""
+        """The visit's numbers as a round keeps them; fields without a value are left out."""
         columns: dict[str, Sequence[float]] = {}
         for name, how in _fields(type(self)).items():
             value = getattr(self, name)
@@ -63,7 +63,7 @@ class Visit:
 
 
 def by_visit(values: Sequence[float], num_visits: int, what: str) -> list[tuple[float, ...]]:
-    """A series of each visit, out of those of a round. Raises MeasurementError where they are not as many of each."""
+    """Cuts a round's series into one series a visit. Raises MeasurementError where their lengths differ."""
     size, rest = divmod(len(values), max(1, num_visits))
     if rest:
         raise MeasurementError(f"{len(values)} {what} of {num_visits} visits; want as many of each")
@@ -85,7 +85,7 @@ class Timing(Visit):
 
 
 def columns_of(row: Round, name: str) -> Round:
-    """What a round holds of the point of that name, by what stands behind the name."""
+    """The columns of the point of that name in a round, by the part behind the name."""
     prefix = f"{name}/"
     columns = {key.removeprefix(prefix): values for key, values in row.items() if key.startswith(prefix)}
     return {"": row[name], **columns} if name in row else columns
@@ -104,7 +104,7 @@ class _Field:
 
 
 def _fields(of: type[Visit]) -> dict[str, _Field]:
-    """By name."""
+    """The fields of a visit, by name."""
     return _cached_fields(cast(Hashable, of))  # mypy takes the class for one of its records, of which some are mutable
 
 

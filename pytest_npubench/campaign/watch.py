@@ -24,7 +24,7 @@ class Watched:
     disturbed: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """What a round's record says of it; nothing of what is unknown."""
+        """What a round's record keeps; unknown parts are left out."""
         document: dict[str, Any] = {} if self.state is None else {"state": self.state.to_json()}
         return document if self.disturbed is None else {**document, "disturbed": self.disturbed}
 

@@ -168,7 +168,7 @@ class _Runner:
 
 
 def _wait(guarded: Guarded) -> int:
-    """Its exit status. Where this one is interrupted, the process is too, and ended a moment later."""
+    """The exit status. An interrupt of this process interrupts the other too, and ends it a moment later."""
     try:
         return guarded.process.wait()
     finally:

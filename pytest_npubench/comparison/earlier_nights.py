@@ -40,7 +40,8 @@ class EarlierNights:
 
     @classmethod
     def read(cls, journal: Journal, but_run: str) -> EarlierNights:
-        """All nights of a journal but those of the run `but_run`; of a case that was tried again the try that counts.
+        """Reads all nights of a journal but the run `but_run`'s; of several tries of a case one counts. Raises
+        JournalError where a record cannot be used.
 
         Raises JournalError where a record cannot be used.
         """
@@ -79,7 +80,7 @@ class EarlierNights:
 
     @classmethod
     def of_history(cls, rows: Collection[SeriesRow]) -> EarlierNights:
-        """All that a history holds of what was compared."""
+        """The nights of all compared metrics in a history."""
         places: dict[str, set[tuple[str, str]]] = {}
         for row in rows:
             places.setdefault(row.session, set()).add((row.device, row.fingerprint.digest() if row.fingerprint else ""))
@@ -103,7 +104,7 @@ class EarlierNights:
         return cls(nights=usable, from_future=tuple(sorted(ahead)))
 
     def joined(self, other: EarlierNights) -> EarlierNights:
-        """With the nights of another source that these do not hold."""
+        """These nights and the nights that only another source has."""
         nights = dict(self.nights)
         for name, others in other.nights.items():
             earlier = self.nights.get(name, ())
@@ -113,7 +114,7 @@ class EarlierNights:
         return EarlierNights(nights=nights, from_future=tuple(dict.fromkeys((*self.from_future, *other.from_future))))
 
     def of(self, case: str, digest: str, metric: str, aliases: Aliases) -> tuple[Night, ...]:
-        """Those of a metric, under all names that its case had."""
+        """The nights of a metric, under all names that its case had."""
         rows = [self.nights.get((name, of, metric), ()) for name, of in aliases.names(case, digest)]
         return tuple(sorted(chain.from_iterable(rows), key=lambda night: night.began_at))
 

@@ -100,7 +100,7 @@ def _environment(option: str, python: Path, output: str) -> Environment:
 
 
 def _interpreter(option: str, text: str) -> Path:
-    """As it was named, not what a link points to: by its own path an interpreter knows its virtual environment."""
+    """The interpreter's path as it was given, not the target of a link: the path leads to its virtual environment."""
     path = Path(text)
     if path.is_dir():
         inside = [path / "bin" / "python", path / "Scripts" / "python.exe"]

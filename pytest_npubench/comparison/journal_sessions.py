@@ -54,7 +54,7 @@ def _runs(journal: Journal) -> list[Run]:
 
 
 def _is_whole(journal: Journal, run: Run) -> bool:
-    """Not so where a session is damaged: the others alone are not the run. The side's notes name the damage."""
+    """Whether no session of a run is damaged; the side's notes name the damage."""
     try:
         check_whole(journal, run)
     except JournalError:

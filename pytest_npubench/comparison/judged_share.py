@@ -34,7 +34,7 @@ class JudgedShare:
 
     @classmethod
     def of(cls, records: Iterable[Mapping[str, Any]]) -> JudgedShare:
-        """Of the case records of a run."""
+        """The share of a run's case records."""
         judgeable = [
             verdicts
             for record in records
@@ -61,7 +61,7 @@ class JudgedShare:
 
     @property
     def unjudged(self) -> str:
-        """The most frequent reason of those not judged, with its count: "41 of 56 incomparable: driver 1 -> 2"."""
+        """The most frequent reason of unjudged cases, with its count: "41 of 56 incomparable: driver 1 -> 2"."""
         if not self.reasons:
             return ""
         (kind, reason), number = Counter(self.reasons).most_common(1)[0]

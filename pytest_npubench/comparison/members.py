@@ -64,7 +64,8 @@ class Common:
 
 
 def common(old: Sequence[SideSession], new: Sequence[SideSession], metrics: Collection[str] = ()) -> Common:
-    """Over all metrics, or those named, the canaries' and those of answers.
+    """The metrics of both sides: all, or the named ones, the canaries' and the answers'. Raises ConfigError where there
+    is no metric of that name, or no case on both sides.
 
     Raises ConfigError where there is no metric of that name, or no case on both sides.
     """

@@ -96,7 +96,7 @@ class Comparison:
 
     @property
     def num_compared(self) -> int:
-        """With what should have been compared: cases that B no longer has."""
+        """The number of metrics compared, and of cases that B no longer has."""
         return len(self.counted) + len(self.only_old)
 
     @property

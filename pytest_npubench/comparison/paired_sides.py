@@ -47,7 +47,7 @@ def compare_pairs(
 
 
 def _named(side: Side, number: int) -> list[SideSession]:
-    """Both sessions of a pair bear one name, which is how they are found again; each device makes a pair of its own."""
+    """Gives both sessions of a pair one name, by which they are matched; each device makes its own pair."""
     return [replace(session, name=f"pair {number} {session.facts['device']}") for session in side.sessions]
 
 
@@ -63,7 +63,7 @@ def _judge(members: Members, margin: float, q: float) -> Iterable[Judged]:
 
 
 def _samples(member: ComparedMetric) -> list[tuple[Sequence[float], Sequence[float]]]:
-    """Of the pairs that both sides measured. Of a suspect's processes the first: it was chosen for being slow."""
+    """The samples of pairs on both sides. A suspect's first process counts: it was chosen for being slow."""
     return [(member.old[name][0], member.new[name][0]) for name in member.old if name in member.new]
 
 

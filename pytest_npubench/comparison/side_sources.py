@@ -160,7 +160,7 @@ def _label(url: str, where: Mapping[str, str], since: datetime | None) -> str:
 
 
 def _names(session: str, device: str, *, several: bool) -> tuple[str, tuple[str, ...]]:
-    """The name of what one device did in a session, and all its names."""
+    """The name of one device's part of a session, and all its names."""
     full = f"{session}@{device}"
     return (full, (full,)) if several else (session, (session, full))
 

@@ -56,7 +56,7 @@ def split(side: Side, by: Sequence[str], old: str | None = None, new: str | None
 
 
 def alike_but_for(old: Side, new: Side, by: Sequence[str]) -> tuple[Side, Side]:
-    """The sessions whose keys are equal in all parts but those of `by`. Raises ConfigError where there are none."""
+    """The sessions whose keys differ only in the parts `by`. Raises ConfigError where there are none."""
     parts = [name for name in FingerprintKey.__slots__ if name not in by]
     devices = [name for name in ("accelerator", "device_class") if name in parts]
     common = {_facts(one, parts) for one in old.sessions} & {_facts(one, parts) for one in new.sessions}
@@ -82,7 +82,7 @@ def _case_stacks(side: Side, parts: Sequence[str]) -> set[tuple[Values, str]]:
 
 
 def _only(side: Side, parts: Sequence[str], kept: set[tuple[Values, str]]) -> Side:
-    """The sessions with those of their cases whose stack is among `kept`."""
+    """The sessions with only the cases whose stack is in `kept`."""
     sessions = []
     for session in side.sessions:
         rest = _facts(session, parts)
@@ -130,7 +130,7 @@ def _facts(session: SideSession, names: Sequence[str]) -> Values:
 
 
 def _values(sessions: Sequence[SideSession], name: str) -> list[str]:
-    """Each once, in order; none where a session does not say."""
+    """Each value once, in order, without sessions that do not know it."""
     if not all(session.whole or name in session.facts for session in sessions):
         return []
     return list(dict.fromkeys(session.facts.get(name, ABSENT) for session in sessions))

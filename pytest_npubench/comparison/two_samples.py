@@ -180,7 +180,7 @@ def _squares(entries: FloatArray) -> FloatArray:
 
 
 def _worded(verdict: Verdict, entries: tuple[Row, Row], rule: Rule) -> Verdict:
-    """With the reason in the words of two stacks: there is no accepted session here."""
+    """The verdict with its reason in words for two stacks: there is no accepted session here."""
     sessions = f"{len(entries[1])} sessions of B against {len(entries[0])} of A"
     if verdict.kind in (VerdictKind.REGRESSED, VerdictKind.IMPROVED):
         return replace(verdict, reason=f"{sessions}, margin {rule.margin:.2g}")

@@ -52,7 +52,7 @@ def compare_sides(
 
 
 def weigh(old: Side, new: Side, common: Common, judge: JudgeFamily, margin: float, q: float) -> Comparison:
-    """The comparison of what is common, each family by `judge`."""
+    """Compares the common metrics, each family by `judge`."""
     families: dict[tuple[str, ...], dict[str, ComparedMetric]] = {}
     for member in common.members:
         families.setdefault(member.family, {})[" ".join(member.key)] = member
@@ -168,7 +168,7 @@ def _worded(judged: Judged) -> Judged:
 
 
 def _plainly(verdict: Verdict) -> Verdict:
-    """Nobody accepted these sessions: they are those of A."""
+    """Words the verdict for sessions of A, which nobody accepted."""
     return replace(verdict, reason=verdict.reason.replace("the accepted ", "A's ").replace("accepted ", ""))
 
 
@@ -186,7 +186,7 @@ def _row(member: ComparedMetric, verdict: Verdict, suite: Verdict | None, margin
 
 
 def _levels(member: ComparedMetric, verdict: Verdict) -> tuple[float | None, float | None]:
-    """Where A and B stand. Two vectors of answers have no levels: B has the distance."""
+    """The levels of A and B. Two vectors of answers have none: B has their distance."""
     old, new = list(member.old.values()), list(member.new.values())
     if member.definition.gate == "answers":
         return None, answer_distance(_now(member), old)

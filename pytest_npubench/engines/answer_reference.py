@@ -141,7 +141,7 @@ def affordable_prompts(shape: DecoderShape, prompts: ProbePrompts) -> int:
 
 
 def _operations(shape: DecoderShape, tokens: int) -> float:
-    """Of one text: two a weight and token, and causal attention's two products; the head's few rows are nothing."""
+    """The operations of one text: two a weight and token, and causal attention's two products, without the head's."""
     active = shape.num_active_parameters - shape.vocab_size * shape.hidden
     attention = shape.num_layers * shape.num_heads * shape.head_dim * tokens
     return 2.0 * tokens * (active + attention)
@@ -276,7 +276,7 @@ class _Decoder:
         return [run.rounded(run.hidden @ rows.T, shape.hidden).reshape(*run.asked.shape, NUM_FIXED) for run in runs]
 
     def greedy(self, runs: Sequence[_TextRun]) -> Iterator[tuple[Any, Any]]:
-        """Of runs that were answered: the greedy tokens [prompts, positions], and their logits less the second
+        """The greedy tokens [prompts, positions] of runs that were answered, and their logits less the second
         largest."""
         hidden = np.concatenate([run.hidden for run in runs])
         largest, second = np.full((2, len(hidden)), -np.inf)
@@ -297,7 +297,7 @@ class _Decoder:
         return self._weights.rows(table, tokens).astype(np.float64)
 
     def _layer(self, layer: Any, hidden: Any, wanted: Any, window: int | None, rounded: Rounded) -> Any:
-        """Of all positions in, of the wanted ones out."""
+        """Computes one layer: all positions go in, the wanted positions come out."""
         shape = self._shape
         normed = _normed(hidden, layer["attention_norm"], shape.rms_eps, rounded)
         attended = self._attention(layer, normed, wanted, window, rounded)
@@ -366,7 +366,7 @@ class _Decoder:
 
 
 def _widened(values: Any) -> Any:
-    """As float64; experts' matrices are widened one by one, so that each stays in the cache of the processor."""
+    """The values as float64; experts' matrices are widened one by one, so that each stays in the processor's cache."""
     return values if values.ndim == 3 else values.astype(np.float64)
 
 

@@ -39,7 +39,7 @@ Batch = tuple[int, ...]
 
 
 class AnsweringBuckets(StaticBuckets):
-    """Static buckets whose binaries tell the logits of a few fixed tokens beside the greedy ones."""
+    """Static buckets whose binaries give the logits of a few fixed tokens beside the greedy tokens."""
 
     def answers(self, prompts: ProbePrompts) -> Answers:
         """By the binaries that are timed, with probe weights in the place of the engine's own."""
@@ -118,8 +118,8 @@ class _AnswerWalk:
         return apart
 
     def _batches(self, indices: Sequence[int], *, is_filled: bool = True) -> list[Batch]:
-        """Of prompts whose first step runs in one bucket: the smaller buckets' binaries decode as well. Not filled: in
-        larger buckets than the smallest no prompt is repeated."""
+        """Batches of prompts whose first step runs in one bucket: the smaller buckets' binaries decode as well. Not
+        filled: in larger buckets than the smallest no prompt is repeated."""
         batches: list[Batch] = []
         for bucket, group in groupby(indices, lambda index: self._bucket(self._prompts.lengths[index] + 1)):
             in_bucket, size = tuple(group), self._num_rows(bucket)
@@ -128,7 +128,7 @@ class _AnswerWalk:
         return batches
 
     def _num_rows(self, bucket: int) -> int:
-        """That are filled: all in the smallest bucket, where a prefill takes least."""
+        """The rows that are filled: all in the smallest bucket, where a prefill takes least."""
         size = self._engine.batch_size
         return size if bucket == self._engine.buckets[0] else min(size, NUM_PROMPTS)
 
@@ -229,6 +229,6 @@ def _filled(batch: Batch, size: int) -> Batch:
 
 
 def _farthest(answers: Logits, others: Logits) -> Logits:
-    """Of each prompt [prompts], over the positions of these answers, which are the first of the others'."""
+    """The farthest answer of each prompt [prompts], over these positions, which are the first of the others'."""
     farthest: Logits = distances(answers, others[..., : answers.shape[-2], :]).max(axis=-1)
     return farthest

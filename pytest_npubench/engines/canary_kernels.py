@@ -42,7 +42,7 @@ ACCELERATOR_SIZES = Sizes(matmul_rows=8192, matmul_dtype="bfloat16", copy_bytes=
 
 
 def sizes(platform: str) -> Sizes:
-    """Those of a jax platform: "cpu", or any accelerator."""
+    """The sizes for a jax platform: "cpu", or any accelerator."""
     return HOST_SIZES if platform == "cpu" else ACCELERATOR_SIZES
 
 
@@ -128,7 +128,7 @@ class CanaryKernels:
 
 
 def _on_devices(values: Any, sharding: Any) -> Any:
-    """Without a compile, which jax's own constructors would need."""
+    """Puts values on devices without the compile that jax's own constructors would need."""
     import jax
 
     return jax.device_put(values, sharding)

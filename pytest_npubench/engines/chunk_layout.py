@@ -64,7 +64,7 @@ class ChunkLayout:
 
     @property
     def saved_fraction(self) -> float:
-        """Of the weight bytes, sharing against per_chunk."""
+        """The fraction of weight bytes that sharing saves against per_chunk."""
         return 1.0 - 1.0 / self.num_chunks
 
     def computed_tokens(self, arm: str) -> int:

@@ -40,7 +40,7 @@ ACCELERATOR = FusionSizes(rows=8192, inner=1024, dtype="bfloat16")
 
 
 def traffic_share(operator: str) -> float:
-    """Of the operator's own traffic, what need not be moved where the product's result stays on the chip."""
+    """The share of an operator's traffic that need not be moved where the product's result stays on the chip."""
     return (ALONE[operator] - TOGETHER[operator]) / ALONE[operator]
 
 

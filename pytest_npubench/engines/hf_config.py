@@ -147,7 +147,7 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def named_or_read(model: str) -> DecoderShape:
-    """The shape of that name, or of a path to a model's folder or .json. Raises as decoder_shape and read_shape."""
+    """The shape of that name, or read from a folder or .json. Raises as decoder_shape and read_shape."""
     return read_shape(Path(model)) if _is_path(model) else shapes.decoder_shape(model)
 
 
@@ -240,8 +240,8 @@ def _check_figures(config: Config, wanted: Mapping[str, object], name: str, path
 
 
 def check_config(config: Config, shape: DecoderShape, path: Path) -> None:
-    """That a checkpoint is one of the shape, unquantised. Raises ConfigError naming the path, the first key that
-    disagrees, its value and the one wanted."""
+    """Checks that a checkpoint is of the shape, unquantised. Raises ConfigError naming the path, the first key that
+    disagrees, its value and the wanted value."""
     if "quantization_config" in config:
         method = dict(config["quantization_config"] or {}).get("quant_method", "some method")
         raise ConfigError(f"{path}: the tensors are quantised ({method}); want unquantised ones")
@@ -369,7 +369,7 @@ def _valued(family: ModelFamily) -> dict[str, object]:
 
 
 def _check_rope_type(config: Config, family: ModelFamily, path: Path) -> None:
-    """That positions are rotated in a way that a shape describes."""
+    """Checks that positions are rotated in a way that a shape describes."""
     kind = _figure(config, "rope_type|type")
     kinds = ("yarn",) if family.architecture == "gpt-oss" else ("default", "llama3")
     if kind not in kinds:
@@ -377,7 +377,7 @@ def _check_rope_type(config: Config, family: ModelFamily, path: Path) -> None:
 
 
 def _rope_scaling(config: Config, family: ModelFamily, path: Path) -> RopeScaling | None:
-    """Of the kind that a shape describes; None for all others, which take the same time."""
+    """The scaling of a kind that a shape describes; None for other kinds, which take the same time."""
     if family.architecture == "gpt-oss" or _figure(config, "rope_type|type") != "llama3":
         return None
     figures: dict[str, Any] = {field: _real(config, key, path) for field, key in LLAMA3_ROPE.items()}

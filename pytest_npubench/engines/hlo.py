@@ -48,13 +48,13 @@ class Instruction:
 
     @property
     def cycles(self) -> int:
-        """Its estimate; 0 where it has none."""
+        """The compiler's estimate; 0 where it has none."""
         match = _CYCLES.search(self.text)
         return int(match[1]) if match else 0
 
     @property
     def num_bytes(self) -> float:
-        """Of its results; of what begins an operation, whose results hold its operands too, those of the last."""
+        """The bytes of the results; where an operation begins, whose results hold its operands too, of the last."""
         counted = self.results[-1:] if self.opcode.endswith("-start") else self.results
         return sum(_bytes_of(kind) * math.prod(dims) for kind, dims in counted)
 
@@ -99,7 +99,7 @@ class Module:
 
     @cached_property
     def total(self) -> Total:
-        """Of a run of the module."""
+        """The total of a run of the module."""
         return self._total(self.entry)
 
     def copies(
@@ -125,7 +125,7 @@ class Module:
 
     @cached_property
     def _fusions(self) -> Mapping[str, tuple[Instruction, str]]:
-        """By the computation that it calls, a fusion and where it stands."""
+        """Each fusion and the computation it is in, by the name of the computation that it calls."""
         calls = ((_CALLS.search(op.text), op, name) for name, body in self.computations.items() for op in body)
         return {call[1]: (op, name) for call, op, name in calls if call and op.opcode == "fusion"}
 
@@ -233,7 +233,7 @@ def _shape_and_rest(text: str) -> tuple[str, str]:
 
 
 def _bytes_of(kind: str) -> float:
-    """Of one element."""
+    """The bytes of one element."""
     if kind in _BITS:
         return _BITS[kind] / 8
     digits = re.search(r"\d+", kind)

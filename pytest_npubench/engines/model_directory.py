@@ -57,7 +57,7 @@ def write_model_directory(
 
 
 def _holds(folder: Path, origin: dict[str, Any]) -> bool:
-    """Whether the directory is of that origin, with all its weights."""
+    """Whether the directory has that origin and all its weights."""
     try:
         written, config = (read_config(folder / name) for name in (ORIGIN_FILE, CONFIG_FILE))
     except ConfigError:
@@ -76,7 +76,7 @@ def _remove(folder: Path) -> None:
 
 
 def check_model_directory(folder: Path) -> dict[str, Any]:
-    """Its config.json. Raises ConfigError where the directory, its config or every weight file is missing."""
+    """Reads config.json. Raises ConfigError where the directory, its config or a weight file is missing."""
     if not folder.is_dir():
         raise ConfigError(f"{folder}: no such model directory; want one with {CONFIG_FILE} and *.safetensors")
     config = read_config(folder / CONFIG_FILE)

@@ -73,11 +73,11 @@ class ProbePrompts:
 
     @property
     def num_positions(self) -> int:
-        """Logits of a prompt: those that its prefill ends in, one for each forced token, and one for each middle."""
+        """The number of logits of a prompt: at its prefill's end, for each forced token, for each middle."""
         return self.num_forced + 1 + (len(self.middles[0]) if self.middles else 0)
 
     def positions(self, index: int) -> npt.NDArray[np.int64]:
-        """Where the answers to a prompt stand in its text [num_positions]."""
+        """The positions of a prompt's answers in its text [num_positions]."""
         steps = self.lengths[index] - 1 + np.arange(self.num_forced + 1)
         return np.concatenate([steps, self.middles[index]]).astype(np.int64) if self.middles else steps
 
@@ -89,7 +89,7 @@ class ProbePrompts:
         return self.texts[index % len(self.texts)][length : length + self.num_forced]
 
     def asked(self) -> list[Asked]:
-        """All prompts, each with the tokens that it goes on with."""
+        """All prompts, each with the tokens that follow it."""
         return [Asked(self.prompt(index), self.forced(index)) for index in range(len(self.lengths))]
 
     def changed(self) -> dict[str, list[Asked]]:
@@ -105,8 +105,8 @@ class ProbePrompts:
         return changed
 
     def with_one_token(self) -> ProbePrompts:
-        """The same prompts, each going on with one token, again and again: for engines that can be forced no other
-        way. Each prompt has a text of its own."""
+        """The same prompts, each followed by one token again and again, for engines that can be forced no other way.
+        Each prompt has its own text."""
         texts = tuple(
             np.concatenate([prompt, np.full_like(forced, forced[0])]).astype(np.int32)
             for prompt, forced in self.asked()
@@ -133,7 +133,7 @@ class HostWeights(Protocol):
 
 
 class ProbeWeights:
-    """Those of this module."""
+    """The weights of this module."""
 
     recipe = f"probe {RECIPE}"
 
@@ -253,7 +253,7 @@ def rounded(values: Floats, dtype: str) -> Floats:
 
 
 def _layer(shape: DecoderShape, index: int, dtype: str) -> dict[str, Callable[[], Floats]]:
-    """What makes each tensor of a layer; those of gpt-oss included."""
+    """Functions that make each tensor of a layer, those of gpt-oss included."""
     hidden, width, experts = shape.hidden, shape.intermediate, shape.num_experts
     query, key = shape.num_heads * shape.head_dim, shape.num_kv_heads * shape.head_dim
     is_gpt_oss = shape.architecture == "gpt-oss"
@@ -327,7 +327,7 @@ def _words(stream: str, size: int) -> npt.NDArray[np.uint64]:
 
 @cache
 def _quantiles() -> npt.NDArray[np.float64]:
-    """Of the normal distribution, at the middles of LEVELS equal parts."""
+    """The quantiles of the normal distribution at the middles of LEVELS equal parts."""
     inverse = NormalDist().inv_cdf
     lower = np.array([inverse((level + 0.5) / LEVELS) for level in range(LEVELS // 2)])
     return np.concatenate([lower, -lower[::-1]])

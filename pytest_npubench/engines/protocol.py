@@ -97,8 +97,8 @@ class Engine(Protocol):
         raise MeasurementError(f"{self.name} does not tell what {name} was compiled to")
 
     def answers(self, prompts: ProbePrompts) -> Answers | None:
-        """What it answers to the probe prompts, and its answers beside each other; None where nobody can ask it. Its
-        weights are its own again behind it."""
+        """The engine's answers to the probe prompts, and their distances from each other; None where it cannot be
+        asked. Afterwards it has its own weights again."""
         return None
 
     def close(self) -> None:

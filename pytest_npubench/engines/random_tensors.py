@@ -42,7 +42,7 @@ FINAL_NORM = "model.norm.weight"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RandomTensors:
-    """Of a shape with RMSNorm and SwiGLU, dense or with experts."""
+    """Random tensors of a shape with RMSNorm and SwiGLU, dense or with experts."""
 
     shape: DecoderShape
     seed: int = 0
@@ -52,7 +52,7 @@ class RandomTensors:
         return dict(self._names())
 
     def make(self, name: str, dims: tuple[int, ...]) -> Floats:
-        """The values of the tensor of that name, the same for a seed whichever tensors were made before."""
+        """The values of the tensor of that name, equal for a seed whichever tensors were made before."""
         kind = name.split(".")[-2]
         if name == FINAL_NORM:
             return np.resize(np.array([1.0, -1.0], np.float32), dims)
@@ -71,7 +71,7 @@ class RandomTensors:
         return values
 
     def _gain(self, kind: str) -> float:
-        """Of a projection whose input has a mean square of 1; 1 for most."""
+        """The gain of a projection whose input has a mean square of 1; 1 for most."""
         if kind == "o_proj":
             return math.sqrt(ATTENTION_GROWTH / self.shape.num_layers)
         if kind == "down_proj":

@@ -27,7 +27,7 @@ class Generation:
 
     @property
     def counted_run(self) -> Run:
-        """With the number of its tokens."""
+        """The run, with the number of its tokens."""
         return replace(self.run, num_tokens=sum(map(len, self.tokens)))
 
 

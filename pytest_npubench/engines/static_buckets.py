@@ -102,11 +102,11 @@ class StaticBuckets(Engine):
 
     @abstractmethod
     def move_caches(self, bucket: int, neighbour: int) -> None:
-        """Copy the whole KV cache into that of a neighbouring bucket, so far as it fits, and wait for it."""
+        """Copies the whole KV cache into a neighbouring bucket's, as far as it fits, and waits for it."""
 
     @abstractmethod
     def end(self, bucket: int) -> None:
-        """The batch is done, its cache that of `bucket`."""
+        """Ends the batch, whose cache is that of `bucket`."""
 
     # -- lengths
 
@@ -131,7 +131,7 @@ class StaticBuckets(Engine):
                 )
 
     def _path(self, first: int, longest: int) -> tuple[int, ...]:
-        """Every bucket from the first one to the one of the longest KV length."""
+        """Every bucket from the first to the bucket of the longest KV length."""
         return tuple(bucket for bucket in self.buckets if first <= bucket <= bucket_of(self.buckets, longest))
 
 

@@ -14,7 +14,7 @@ from pytest_npubench.errors import MeasurementError
 
 
 class UnopenedDevices:
-    """Devices for the engine of that title; one derives from this class and says what its stack is."""
+    """Devices for the engine of that title. A derived class says what its stack is."""
 
     def __init__(self, backend: Backend, devices: Sequence[Device], title: str) -> None:
         self.compiles: list[CompileRecord] = []
@@ -22,13 +22,13 @@ class UnopenedDevices:
 
     @property
     def devices(self) -> Sequence[str]:
-        """As torch names them."""
+        """The devices by torch's names."""
         family = self._backend.family
         return [family if family == "cpu" else f"{family}:{device.ordinal}" for device in self._devices]
 
     @property
     def num_process_compiles(self) -> int:
-        """0: what the engine compiles after its start nobody tells here."""
+        """0: compiles after the engine's start are not visible here."""
         return 0
 
     def compile(
@@ -42,12 +42,12 @@ class UnopenedDevices:
         raise MeasurementError(f"nothing of {self._title}'s can be waited for from here")
 
     def stack(self) -> Stack:
-        """Without runtime and compiler."""
+        """The stack without runtime and compiler."""
         bare: Callable[[Sequence[Device]], Stack] = getattr(self._backend, "bare_stack", class_of)
         return bare(self._devices)
 
     def close(self) -> None:
-        """Nothing is held: a bench ends the engine that it started."""
+        """Nothing to close: a bench ends the engine that it started."""
 
     def telemetry(self) -> Telemetry | None:
         ask = getattr(self._backend, "telemetry", None)
@@ -56,6 +56,6 @@ class UnopenedDevices:
 
 
 def with_software(stack: Stack, runtime: str, compiler: str | None, variables: Sequence[str]) -> Stack:
-    """The stack with these above the devices, and those of the environment's variables that are set."""
+    """The stack with runtime and compiler added, and the environment's variables that are set."""
     settings = [f"{name}={value}" for name in variables if (value := os.environ.get(name))]
     return replace(stack, runtime=runtime, compiler=", ".join([*filter(None, [compiler]), *settings]) or None)

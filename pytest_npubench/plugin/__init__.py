@@ -59,7 +59,7 @@ class _Collector:
 
     @property
     def failed_tests(self) -> list[str]:
-        """Node ids of what failed and measured no case: tests, and files that could not be collected."""
+        """Node ids of failures that measured no case: tests, and files that could not be collected."""
         measuring = {node for node, _ in self._rows}
         return [node for node in self._failed if node not in measuring]
 
@@ -94,14 +94,14 @@ class _Collector:
             self.has_other_failures |= not record or record["verdict"]["kind"] != "invalid"
 
     def _add(self, node: str, record: Record) -> None:
-        """One row a case and stack, that of its worst try."""
+        """Adds one row a case and stack, from the case's worst try."""
         from pytest_npubench.store.journal_runs import worse
 
         row = self._rows.setdefault((node, record["fingerprint"]), len(self._records))
         self._records[row:] = [worse(next(iter(self._records[row:]), None), record), *self._records[row + 1 :]]
 
     def pytest_keyboard_interrupt(self) -> None:
-        """Of pytest.exit too, whatever status it asks for."""
+        """Is called for pytest.exit too, whatever its status."""
         self.ended_early = True
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
@@ -261,7 +261,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 @pytest.hookimpl(wrapper=True, trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> Generator[None]:
-    """Behind the hooks of the user's conftest files, which may still fail the run."""
+    """Runs behind the hooks of the user's conftest files, which may still fail the run."""
     yield
     config, exitstatus = session.config, session.exitstatus
     records = config.stash[_RECORDS]
@@ -310,7 +310,7 @@ def _hand_on_notes(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Generator[None, None, None]:
-    """Behind everything that pytest says of its own: the last lines are what to type next."""
+    """Writes behind everything that pytest says: the last lines are what to type next."""
     yield
     records = config.stash[_RECORDS]
     if _SESSION in config.stash and (records or _session(config).notes):

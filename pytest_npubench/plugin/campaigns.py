@@ -47,7 +47,7 @@ class BusyDevices:
         self._busy: dict[Devices, DeviceBusyError] = {}
 
     def note(self, devices: Devices, error: DeviceBusyError) -> None:
-        """Another process of this run waited for them in vain."""
+        """Notes that another process of this run waited for the devices in vain."""
         self._busy.setdefault(devices, error)
 
     def check(self, devices: Devices) -> None:
@@ -58,7 +58,7 @@ class BusyDevices:
 
     @contextmanager
     def lock(self, devices: Devices, timeout_s: float) -> Iterator[None]:
-        """As device_lock; devices that were waited for in vain are waited for no more."""
+        """Locks as device_lock does, without waiting for devices that were waited for in vain before."""
         with ExitStack() as locks:
             try:
                 locks.enter_context(device_lock(devices, 0.0 if devices in self._busy else timeout_s))
@@ -126,7 +126,7 @@ class Campaigns:
         return None if fingerprint is None else fingerprint.digest()
 
     def found_fingerprint(self, expanded: ExpandedCase, devices: Devices) -> str:
-        """The same, by a child that does no more than tell it. Raises what opening the devices raises."""
+        """The fingerprint, by a child that only reads it. Raises what opening the devices raises."""
         plan = expanded.plan
         if (devices, plan.framework) not in self._fingerprints:
             self._run(plan, self._members[plan.key, devices][:1], devices, fingerprint_only=True)

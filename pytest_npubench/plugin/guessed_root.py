@@ -49,7 +49,7 @@ def joined(arguments: Sequence[str]) -> Iterator[str]:
 
 
 def check_root(config: pytest.Config) -> None:
-    """Raises pytest.UsageError where the root is not that of the test paths."""
+    """Raises pytest.UsageError where the run's root is not the root of the test paths."""
     if moved_from := _moved_from(config):
         root, ini = moved_from
         raise pytest.UsageError(
@@ -60,7 +60,7 @@ def check_root(config: pytest.Config) -> None:
 
 
 def _moved_from(config: pytest.Config) -> tuple[Path, Path | None] | None:
-    """Root and ini file of the test paths where those of the run are others."""
+    """The root and the ini file of the test paths where the run has others."""
     if not hasattr(config.option, "file_or_dir"):  # with --help pytest reads no arguments behind it
         return None
     root, ini, *_ = determine_setup(

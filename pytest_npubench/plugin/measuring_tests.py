@@ -27,7 +27,7 @@ WHEN = {"setup": " at set-up", "call": "", "teardown": " at tear-down"}
 
 
 class MeasuringTests:
-    """By node id. `append` writes a record to the journal; `note` says that this failed."""
+    """The tests that measure, by node id. `append` writes a record to the journal; `note` says that this failed."""
 
     def __init__(self, append: Callable[[Record], None], note: Callable[[str], None]) -> None:
         self._append = append
@@ -85,7 +85,7 @@ class MeasuringTests:
 
 
 def _wide_fixtures(item: pytest.Item) -> list[Fixture]:
-    """Those that the test shares with others; of pytest's own items each has such a table."""
+    """The fixtures that a test shares with others."""
     table = getattr(getattr(item, "_fixtureinfo", None), "name2fixturedefs", {})
     return [fixture for fixtures in table.values() for fixture in fixtures if fixture.scope != "function"]
 

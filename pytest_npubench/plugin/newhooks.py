@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def pytest_npubench_backends() -> Sequence[Backend]:
-    """Backends that take the place of the shipped ones of their families."""
+    """Backends that replace the shipped backends of their families."""
     return ()
 
 

@@ -85,7 +85,7 @@ def _replace(path: Path, text: str) -> None:
 
 
 def _lacks_judging(session: BenchSession, records: Sequence[Record]) -> bool:
-    """After accepting: the first nights of a device are judged by nothing, and are what later ones are held to."""
+    """Whether too few cases were judged, after accepting: no baseline judges a device's first nights."""
     wanted = session.settings.require_judged
     if wanted is None or (session.num_in_other_shards and not records):
         return False
@@ -192,7 +192,7 @@ def write_summary(reporter: Any, session: BenchSession, records: Sequence[Record
 
 
 def short_path(path: Path) -> Path:
-    """As a command in this folder takes it."""
+    """The path as a command in this folder takes it."""
     here = Path.cwd()
     return path.relative_to(here) if path.is_relative_to(here) else path
 

@@ -48,7 +48,8 @@ class CallableLimits:
 
 
 def own_case(item: pytest.Item, hardware: str, limits: CallableLimits) -> tuple[Case, str]:
-    """The case that a test of a user's own is on hardware of that name, and its digest.
+    """The case of a user's test on hardware of that name, and its digest. A number of calls in a sample belongs to the
+    digest where it is fixed, and not where the clock chose it.
 
     A fixed number of calls in a sample is another measurement; one that was found is the clock's affair.
     """

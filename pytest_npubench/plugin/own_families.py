@@ -24,7 +24,8 @@ from pytest_npubench.plugin.items import FIXTURE, is_own
 
 
 def families_of(test: pytest.Item) -> list[str]:
-    """The families that a test's markers name, and those that a class of its markers stands for, in their fixed order.
+    """The families that a test's markers name or stand for by a class, in their fixed order. A class adds none where a
+    named family is of that class: cuda and gpu together are CUDA.
 
     A class that one of the named families is of stands for no other: cuda and gpu together are CUDA.
     """
@@ -96,7 +97,7 @@ def wanted(item: pytest.Item, probe: Probe) -> Probe:
 
 
 def _classes(device: Device) -> Sequence[str]:
-    """The classes of a device, which a backend with devices of several tells; else those of its family."""
+    """The classes of a device: its own where its backend has devices of several classes, else its family's."""
     classes = getattr(backends.backend(device.family), "classes", None)
     if classes is not None:
         return tuple(classes(device))

@@ -168,7 +168,7 @@ class Regression:
 
     @property
     def num_judged(self) -> int:
-        """Of the metrics that the run is to judge and that scatter, those of which anything was accepted."""
+        """The number of metrics that the run is to judge, that scatter, and of which anything was accepted."""
         return len(self._metrics)
 
     def _all_accepted(self, key: FingerprintKey) -> Mapping[Observation, History]:
@@ -221,7 +221,7 @@ class Regression:
 def _repeated(
     observations: Mapping[Key, Observation], suspects: Sequence[str], num_again: int, again: Again
 ) -> dict[Key, Observation]:
-    """The observations with the samples of fresh processes added, those of the suspects."""
+    """The observations; to those of suspects the samples of fresh processes are added."""
     repeated = dict(observations)
     for index in range(num_again):
         samples = again(suspects, index)
@@ -246,8 +246,8 @@ def _not_looked_at(
 
 
 def _of_the_machine(verdicts: Mapping[Key, Verdict], observations: Mapping[Key, Observation]) -> dict[Key, Verdict]:
-    """Where a canary is worse at the same time, by half as much or more, a regression is the machine's: it is
-    inconclusive, and so is the canary's own, which alarms nobody by itself."""
+    """Makes a regression inconclusive where a canary is worse at the same time by half as much or more: it is the
+    machine's. The canary's own regression alarms nobody and is inconclusive as well."""
     worse = {
         name: change
         for name, verdict in verdicts.items()
@@ -269,7 +269,7 @@ def _of_the_machine(verdicts: Mapping[Key, Verdict], observations: Mapping[Key, 
 
 
 def _surely_worse(verdict: Verdict, observation: Observation) -> float:
-    """By how much a metric is worse where it is regressed or its interval leaves no other way; else 0."""
+    """By how much a metric is worse, where it is regressed or its whole interval is worse; else 0."""
     if verdict.ratio is None or verdict.interval is None:
         return 0.0
     is_sure = all(_worse_by(end, observation) > 0 for end in verdict.interval)
@@ -283,7 +283,7 @@ def _worse_by(ratio: float, observation: Observation) -> float:
 
 
 def _with_other_answers(observations: Mapping[Key, Observation], verdicts: Mapping[Key, Verdict]) -> dict[Key, Verdict]:
-    """Where a model's answers changed, what is said of its times begins with that."""
+    """Puts the change of a model's answers in front of the verdicts on its times."""
     campaigns = campaigns_with_other_answers((observations[name], verdict) for name, verdict in verdicts.items())
     return {
         name: replace(verdict, reason=f"{words}: {verdict.reason}")
@@ -343,7 +343,7 @@ def overall(judgement: Judgement) -> Verdict:
 
 
 def _reason(kind: VerdictKind, worst: Sequence[tuple[str, Verdict]], limits: str, *, is_of_all: bool) -> str:
-    """Every regression is named, of anything else one metric; what was held against limits goes before."""
+    """Names every regression, or one metric where none regressed; limits come first."""
     if is_of_all and kind in (VerdictKind.NO_BASELINE, VerdictKind.INCOMPARABLE):
         return f"{limits}; {worst[0][1].reason}"
     num_named = NUM_NAMED if kind is VerdictKind.REGRESSED else 1
@@ -359,7 +359,7 @@ def _is_told(metric: Metric, verdict: Verdict) -> bool:
 
 
 def _changed(metric: Metric, verdict: Verdict) -> str:
-    """Such as "tbt_s improved (-50 %)"; a difference in its own unit."""
+    """A change in words, such as "tbt_s improved (-50 %)"; a difference has its own unit."""
     if verdict.ratio is None:
         return f"{metric.name} {verdict.kind.value}"
     is_difference = metric.gate == "difference"
@@ -368,7 +368,7 @@ def _changed(metric: Metric, verdict: Verdict) -> str:
 
 
 def with_missing(judgement: Judgement, accepted: Sequence[Sessions]) -> Judgement:
-    """In doubt, where a metric of the newest accepted sessions is missing: whatever took it away may hide more."""
+    """Puts a case in doubt where a metric of the newest accepted sessions is missing: its cause may hide more."""
     newest = [session for sessions in accepted for session in sessions[-NUM_NEWEST:]]
     names = dict.fromkeys(name for session in newest for name in session.metrics)
     missing = [name for name in names if name not in {*WITH_OTHERS, *(metric.name for metric in judgement.metrics)}]

@@ -13,8 +13,8 @@ _ID = pytest.StashKey[str]()
 
 
 def run_id(config: pytest.Config) -> str:
-    """The same for all processes of a run that write the journal, and for all runs of one process, as pytest.main makes
-    them: they share what that process is like, so they are one session of a baseline."""
+    """The run's id: equal in all processes of a run that write the journal, and in all runs of one process, as
+    pytest.main makes them. Such runs share their process' properties, so they are one session of a baseline."""
     if hasattr(config, "workerinput"):
         given: str = config.workerinput[_INPUT]
         return given
@@ -28,7 +28,7 @@ def run_id(config: pytest.Config) -> str:
 
 @cache
 def _id_of_process(_number: int) -> str:
-    """`_number` tells a process from those that it forks."""
+    """The id of a process; `_number` tells a process from its forks."""
     from pytest_npubench.store.journal_format import new_id
 
     return new_id()

@@ -22,8 +22,8 @@ OF_HISTORY = timedelta(days=90)
 
 
 class RunStores:
-    """Each is opened on first use. `notes`: what is said of them below the table is appended there. `earlier`: the
-    journal that is resumed."""
+    """The journal and what the run is held against, each opened on first use. `notes` are shown below the table.
+    `earlier`: the journal that is resumed."""
 
     def __init__(self, config: pytest.Config, settings: Settings, notes: list[str]) -> None:
         """Raises StoreError for an earlier journal that cannot be used."""

@@ -88,7 +88,7 @@ def test_limit(npubench: Callable[..., Any], products: Products) -> None:
 
 @pytest.fixture
 def standing_clock(monkeypatch: pytest.MonkeyPatch, products: Products) -> None:
-    """Every name by which a module has a clock of Python's stands still, as libraries for tests do it."""
+    """Stops every name by which a module has a clock of Python's, as libraries for tests do."""
     products.many()
     if PLANTED == "clock":
         for clock in (time.perf_counter, time.monotonic, time.time):

@@ -83,7 +83,7 @@ class BenchSession:
 
     @cached_property
     def devices(self) -> OpenDevices:
-        """Those that tests of the user's own open in this process."""
+        """The devices that the user's own tests open in this process."""
         from pytest_npubench.plugin.open_devices import OpenDevices
 
         return OpenDevices(
@@ -194,7 +194,7 @@ class BenchSession:
 
     @cached_property
     def campaigns(self) -> Campaigns:
-        """Those that were planned. It opens the journal, as the first case that runs would."""
+        """The planned campaigns. They open the journal, as the first case that runs would."""
         from pytest_npubench.plugin.campaigns import Campaigns, Workbench
 
         return Campaigns(
@@ -291,8 +291,8 @@ def _own_cases(item: pytest.Item, session: BenchSession) -> list[tuple[str, str]
 
 
 def properties(record: Mapping[str, Any]) -> list[tuple[str, object]]:
-    """Of a case record: key, device, verdict and reason, change and its interval, prediction error and
-    metrics."""
+    """The JUnit properties of a case record: key, device, verdict and reason, change and its interval, prediction error
+    and metrics."""
     verdict = record["verdict"]
     properties: list[tuple[str, object]] = [
         ("npubench.key", record["case"]),

@@ -157,7 +157,7 @@ def _is_folder(path: Path) -> bool:
 
 
 def _history(text: str | None) -> Address | None:
-    """Where the history lies, checked before anything is measured. Its error masks the password, as others do not."""
+    """The history's address, checked before anything is measured. Its error masks the password."""
     if text is None:
         return None
     from pytest_npubench.store.history.address import parse_address
@@ -180,7 +180,7 @@ def _file(name: str, text: str | None, here: Path) -> Path | None:
 
 
 def _step_summary() -> Path | None:
-    """Where a step of GitHub Actions says what it did; GitHub makes the file anew for each step."""
+    """The file that a step of GitHub Actions writes its summary to; GitHub makes it anew for each step."""
     path = os.environ.get("GITHUB_STEP_SUMMARY")
     return Path(path) if path else None
 

@@ -50,7 +50,7 @@ class Repeats:
 
     @classmethod
     def of(cls, samples_s: Sequence[float], cost_s: float | None = None) -> Repeats:
-        """Of samples; one more takes their mean unless told."""
+        """Repeats of these samples; a further one takes their mean time unless cost_s says otherwise."""
         if len(samples_s) < 2:
             raise ConfigError(f"{len(samples_s)} repeats; want at least {MIN_REPEATS} to choose by their variance")
         mean_s = float(np.mean(samples_s))

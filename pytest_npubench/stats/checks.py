@@ -23,7 +23,7 @@ def finite(name: str, values: npt.ArrayLike) -> FloatArray:
 
 
 def row(name: str, values: npt.ArrayLike) -> FloatArray:
-    """At least one finite value, of shape (n,). Raises MeasurementError: none, another shape, one not finite."""
+    """The values, of shape (n,). Raises MeasurementError: no value, another shape, or one that is not finite."""
     array = finite(name, values)
     if array.ndim != 1:
         raise MeasurementError(f"{name} has shape {array.shape}; want one row of numbers")

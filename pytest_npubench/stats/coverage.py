@@ -52,7 +52,7 @@ class Compared:
 
 
 def half_widths(comparisons: Sequence[Compared], coverage: float) -> FloatArray:
-    """Of the interval of each measured mean around its prediction, [num_compared]."""
+    """The half width of the interval of each measured mean around its prediction, [num_compared]."""
     values = _Values.of(comparisons)
     return t_half_width(values.weights**2 * values.variances[:, None], values.degrees_of_freedom, coverage)
 

@@ -46,7 +46,7 @@ Round = tuple[Sequence[Served], Sequence[Sequence[Served]]]
 
 
 def latency_errors(rounds: Sequence[Round]) -> dict[str, LatencyError]:
-    """By name of the latency. Raises MeasurementError where no request has one: TPOT wants two tokens."""
+    """The errors by name of the latency. Raises MeasurementError where no request has one: TPOT wants two tokens."""
     errors = {}
     for name, of in LATENCIES.items():
         values = [[_values(of, side) for side in (real, *runs)] for real, runs in rounds]

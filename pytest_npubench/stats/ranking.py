@@ -35,7 +35,7 @@ class Ranking:
 
 
 def rank(predicted_s: Sequence[float], measured_s: Sequence[float]) -> Ranking:
-    """Of positive seconds, one of each for every choice."""
+    """Ranks choices by positive seconds, one prediction and one measurement for every choice."""
     places = range(len(predicted_s))
     chosen, best = min(places, key=predicted_s.__getitem__), min(places, key=measured_s.__getitem__)
     signs = [
@@ -51,12 +51,12 @@ def rank(predicted_s: Sequence[float], measured_s: Sequence[float]) -> Ranking:
 
 
 def largest_regret(error: float) -> float:
-    """Of choices whose predictions are within this relative error."""
+    """The largest regret of choices whose predictions are within this relative error."""
     return 2 * error / (1 + error)
 
 
 def relative_throughputs(rounds_s: Sequence[Sequence[float]]) -> list[tuple[float, ...]]:
-    """Of choices that were timed in the same rounds, [num_choices][num_rounds]: the geometric mean over all choices
-    of a round over each one's own seconds. A round that is slow for all cancels."""
+    """The throughput of each choice relative to all, [num_choices][num_rounds]: the geometric mean of a round's seconds
+    over all choices, over the choice's own. A round that is slow for all cancels."""
     means = [geometric_mean(row) for row in zip(*rounds_s, strict=True)]
     return [tuple(mean / own for mean, own in zip(means, choice, strict=True)) for choice in rounds_s]

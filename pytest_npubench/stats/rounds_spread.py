@@ -28,8 +28,8 @@ NUM_DRAWS = 2000
 
 
 def half_width(values: FloatArray, coverage: float, *, known_sd: float = 0.0) -> FloatArray:
-    """Of the interval about the mean that holds a further value, in the shape of values[..., 0, 0]; known_sd is added
-    to its scatter. Raises MeasurementError for fewer than two rounds."""
+    """Half the width of the interval about the mean that holds a further value, in the shape of values[..., 0, 0];
+    known_sd is added to its scatter. Raises MeasurementError for fewer than two rounds."""
     rounds, series = values.shape[-2:]
     if rounds < LEAST_ROUNDS:
         raise MeasurementError(f"{rounds} rounds tell no spread between rounds; want at least {LEAST_ROUNDS}")
@@ -65,7 +65,7 @@ def most_misses(values: FloatArray, coverage: float, *, known_sd: float = 0.0, s
 
 
 def _mean_squares(values: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Of rounds, of series and of the rest, in the shape of values[..., 0, 0]; 0 where there is nothing of it."""
+    """The mean squares of rounds, of series and of the rest, in the shape of values[..., 0, 0]; 0 without any."""
     rounds, series = values.shape[-2:]
     mean = values.mean(axis=(-2, -1), keepdims=True)
     of_round = values.mean(axis=-1, keepdims=True) - mean

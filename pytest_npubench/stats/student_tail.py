@@ -18,7 +18,7 @@ FARTHEST = 12.0
 
 
 def log_density(squares: FloatArray, freedom: float) -> FloatArray:
-    """Of values whose squares are given, in their precision."""
+    """The log density of values with these squares, in their precision."""
     half = (freedom + 1) / 2
     constant = math.lgamma(half) - math.lgamma(freedom / 2) - math.log(freedom * math.pi) / 2
     kind = squares.dtype.type

@@ -73,7 +73,7 @@ class CsvFormat:
         return (self.arrival_column, *lengths) if self.arrival_required else lengths
 
     def read(self, path: Path) -> TraceColumns:
-        """Every row of the file. Raises WorkloadError for a missing column and for the first value that is wrong."""
+        """Reads every row of the file. Raises WorkloadError for a missing column and for the first wrong value."""
         with opened(path) as stream:
             return collect(self._rows(stream, path), path)
 

@@ -63,7 +63,7 @@ def _roughness(unknowns: npt.NDArray[np.float64]) -> float:
 
 
 def _misses(unknowns: npt.NDArray[np.float64], published: PublishedLengths) -> npt.NDArray[np.float64]:
-    """Log ratios of the curve's figures to the published ones, only those published."""
+    """The log ratios of the curve's figures to the published figures."""
     curve = _curve(unknowns)
     mean, std = curve.moments()
     pairs = (

@@ -78,7 +78,7 @@ class MeasuredRequest:
 
     @property
     def tpot_s(self) -> float:
-        """Of the tokens after the first; 0 where there is none."""
+        """The mean time of the tokens after the first; 0 without any."""
         return (self.last_token_s - self.first_token_s) / max(1, self.output_tokens - 1)
 
 
@@ -100,12 +100,12 @@ class EngineArguments:
 
     @property
     def kv_capacity_tokens(self) -> int | None:
-        """Of a replica, where it was given; vLLM's blocks have 16 tokens unless it is told otherwise."""
+        """The KV tokens of a replica, None where not given; vLLM's blocks have 16 tokens by default."""
         return self.kv_blocks and self.kv_blocks * (self.block_tokens or 16)
 
     @property
     def dtype(self) -> str | None:
-        """As hardware files name it; None: not stated."""
+        """The dtype as hardware files name it; None: not stated."""
         return _DTYPES[self.torch_dtype or "auto"]
 
     @property
@@ -146,7 +146,7 @@ class MeasuredRun:
         )
 
     def records(self) -> tuple[RequestRecord, ...]:
-        """As a serving run leaves them behind, the tokens after the first evenly spaced: a run has first and last."""
+        """The run's records; tokens between the first and the last, which it has, are evenly spaced."""
         return tuple(
             RequestRecord(
                 id=index,

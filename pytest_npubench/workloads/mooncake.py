@@ -24,7 +24,7 @@ _WANT = ", ".join(_COLUMNS)
 
 
 def read_mooncake(path: Path) -> TraceColumns:
-    """Every line of the file. Raises WorkloadError for the first line that is no such record."""
+    """Reads every line of the file. Raises WorkloadError for the first line that is no such record."""
     with opened(path) as stream:
         return collect(_rows(stream, path), path)
 

@@ -27,7 +27,7 @@ def approximate_tokens(text: str) -> int:
 
 
 def read_sharegpt(path: Path, count_tokens: CountTokens) -> TraceColumns:
-    """Every conversation of the file. Raises WorkloadError for corrupt JSON and for the first entry of another form."""
+    """Reads every conversation. Raises WorkloadError for corrupt JSON and the first entry of another form."""
     return collect(_rows(_conversations(path), path, count_tokens), path)
 
 

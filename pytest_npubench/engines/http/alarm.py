@@ -22,7 +22,7 @@ _SETTING = struct.Struct("@4l")  # struct itimerspec: an interval, and a time, e
 
 
 class Alarm:
-    """For one coroutine of one running loop. Use it in a `with`."""
+    """An alarm for one coroutine of one running loop. Use it in a `with`."""
 
     def __enter__(self) -> Alarm:
         self._loop = asyncio.get_running_loop()

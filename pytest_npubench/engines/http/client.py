@@ -152,5 +152,5 @@ async def _exchange(
 
 
 def _pause_s(error: AnswerError, num_before: int) -> float:
-    """Before another try; num_before were refused already."""
+    """The pause before another try; num_before tries were refused already."""
     return error.pause_s if error.pause_s is not None else min(FIRST_PAUSE_S * 2**num_before, LONGEST_PAUSE_S)

@@ -132,7 +132,7 @@ class Connections:
                 await asyncio.sleep(0)
 
     def message(self, request: HttpRequest) -> bytes:
-        """The whole of what is sent for it. Raises ConfigError as Endpoint.body does."""
+        """All bytes that are sent for a request. Raises ConfigError as Endpoint.body does."""
         body = self._endpoint.body(request.prompt, request.output_tokens)
         try:
             encoded = msgspec.json.encode(body)
@@ -174,7 +174,7 @@ class Connections:
             raise
 
     def _taken(self) -> Connection | None:
-        """The one that was used last: what was not for long is closed by its server, too."""
+        """The connection that was used last: its server closes one that was idle for long."""
         while self._free:
             connection = self._free.pop()
             if connection.is_open and self._now_s() - connection.free_since_s < KEPT_S:

@@ -83,7 +83,7 @@ def parse(event: str) -> Delta:
 
 
 def _any(event: str) -> Delta:
-    """The same of any event: one that says more, or is wrong and told of in words."""
+    """Reads any event: one that holds more than usual, or is wrong and gets an error in words."""
     try:
         document = json.loads(event)
     except ValueError as error:
@@ -107,7 +107,7 @@ def _any(event: str) -> Delta:
 
 
 def _num_chars(choice: Mapping[str, Any]) -> int:
-    """Of either API; reasoning is generated text too."""
+    """The number of characters in a choice of either API; reasoning is generated text too."""
     if choice.get("delta") is None:
         return len(_text(choice, "text"))
     delta = _mapping(choice["delta"], "delta")
@@ -152,7 +152,7 @@ def _text(holder: Mapping[str, Any], name: str) -> str:
 
 
 def _words(value: object, instead: str = "nested deeper than any answer") -> str:
-    """As JSON; `instead` for what nests so deep that it can be read but not written."""
+    """A value as JSON; `instead` for one that nests so deep that it can be read but not written."""
     try:
         return _start(json.dumps(value))
     except RecursionError:

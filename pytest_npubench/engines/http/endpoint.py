@@ -74,7 +74,7 @@ class Endpoint:
         }
 
     def tls(self) -> ssl.SSLContext | None:
-        """None for an http address, which needs none: the system's certificates take a tenth of a second to read.
+        """The TLS context; None for an http address: reading the system's certificates takes a tenth of a second.
         Raises ConfigError as tls_context does, for a ca_file of an http address too."""
         if urlsplit(self.url).scheme == "http" and self.ca_file is None:
             return None

@@ -40,7 +40,8 @@ class GreedyAnswer:
 
 
 def greedy_answer(endpoint: Endpoint, prompt: str | tuple[int, ...], num_tokens: int) -> GreedyAnswer:
-    """At temperature 0, at most num_tokens of it. A server that refuses to tell probabilities is asked without.
+    """The answer at temperature 0, at most num_tokens long; without log-probabilities where the server refuses them.
+    Raises MeasurementError with the server's words where it does not answer, and for wrong log-probabilities.
 
     Raises MeasurementError with the server's words where it does not answer, and where it tells what no probability is.
     """
@@ -108,7 +109,7 @@ def _documents(response: HTTPResponse) -> Iterator[dict[str, Any]]:
 
 
 def _logprobs(logprobs: Mapping[str, Any]) -> list[float]:
-    """Of either API. Raises MeasurementError where one is no log-probability."""
+    """The log-probabilities in an answer of either API. Raises MeasurementError where one is no log-probability."""
     values = logprobs.get("token_logprobs") or [entry.get("logprob") for entry in logprobs.get("content") or ()]
     for value in values:
         if not isinstance(value, int | float) or not math.isfinite(value) or value > ALMOST_CERTAIN:

@@ -42,7 +42,7 @@ class HttpRun:
 
     @property
     def dispatch_lags_s(self) -> tuple[float, ...]:
-        """Of those that were sent."""
+        """The lags of the requests that were sent."""
         return tuple(
             answer.dispatched_s - answer.request.arrival_s for answer in self.answers if answer.dispatched_s is not None
         )
@@ -93,7 +93,7 @@ class Backlog:
                 self._read_first()
 
     def in_order(self) -> tuple[HttpAnswer, ...]:
-        """All answers, by their place."""
+        """All answers, in the order of their requests."""
         while self._ended:
             self._read_first()
         return tuple(self._answers[place] for place in sorted(self._answers))

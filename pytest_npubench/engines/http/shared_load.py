@@ -28,7 +28,8 @@ PATIENCE_S = 60.0  # for a part that is over by its limits
 
 
 def run_shared_load(endpoint: Endpoint, requests: Sequence[HttpRequest], num_processes: int) -> HttpRun:
-    """As run_load, from so many processes, none of them this one; at most as many as there are requests.
+    """Runs a load as run_load does, from num_processes processes but this one, at most one a request. Raises as
+    run_load, and UnitLostError where a process is lost before the start; a later loss is in HttpRun.lost.
 
     Raises as run_load does, and UnitLostError where a process is lost before the start. One that is lost later is in
     HttpRun.lost.
@@ -91,7 +92,7 @@ def _batches(requests: Sequence[HttpRequest]) -> Iterator[tuple[HttpRequest, ...
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """Of a part's run, without its answers."""
+    """What a part's run was like, without its answers."""
 
     num_answers: int
     loop_stalls_s: tuple[float, ...]
@@ -153,5 +154,5 @@ class Part:
 
 
 def part(arguments: Mapping[str, object]) -> Part:
-    """As processes.owner makes it."""
+    """Makes a part for processes.owner."""
     return Part()

@@ -93,5 +93,5 @@ def _spread(with_text: Sequence[tuple[float, Delta]], total: int) -> Counted:
 
 
 def in_digits(number: int) -> str:
-    """Of up to 13 of them: a count of more is of no interest, and may have thousands."""
+    """A number's digits, up to 13: a larger count is of no interest, and may have thousands."""
     return str(number) if number < 10**12 else "over 1000000000000"

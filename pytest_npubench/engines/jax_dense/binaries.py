@@ -40,7 +40,8 @@ class Binary:
 
 
 class DecoderBinaries:
-    """Those of one shape and batch size on these devices, in the form that their platform wants unless one is given.
+    """The binaries of one shape and batch size on these devices, by default in their platform's form. Raises
+    ConfigError for a dtype or a number of devices that the shape cannot have.
 
     Raises ConfigError for a dtype or a number of devices that the shape cannot have."""
 
@@ -94,11 +95,11 @@ class DecoderBinaries:
         return DecoderState(self.caches(bucket), vector, vector, self.fixed_logits())
 
     def vector(self, dims: tuple[int, ...]) -> Any:
-        """Of int32, whole on every device."""
+        """An int32 array, whole on every device."""
         return jax.ShapeDtypeStruct(dims, np.int32, sharding=self.sharding())
 
     def fixed_logits(self) -> Any:
-        """Of float32, whole on every device."""
+        """A float32 array, whole on every device."""
         return jax.ShapeDtypeStruct((self.batch_size, NUM_FIXED), np.float32, sharding=self.sharding())
 
     def _step(self, phase: str, step: Callable[..., Any], bucket: int, arguments: tuple[Any, ...]) -> Binary:
@@ -134,7 +135,7 @@ class DecoderBinaries:
         return Caches(*((self.sharding(heads_axis=1),) * self.shape.num_layers for _ in Caches._fields))
 
     def sharding(self, heads_axis: int | None = None) -> NamedSharding:
-        """Of an array whose heads lie on that axis; whole on every device without one."""
+        """The sharding of an array whose heads lie on that axis; without an axis it is whole on every device."""
         return self._sharding(P() if heads_axis is None else P(*(None,) * heads_axis, AXIS))
 
     def _sharding(self, spec: P) -> NamedSharding:

@@ -96,7 +96,7 @@ class StaticBucketEngine(AnsweringBuckets):
             self._move[bucket, neighbour] = self._compile(self._binaries.move(bucket, neighbour))
 
     def _compile(self, binary: Binary) -> Callable[..., Any]:
-        """Compile and keep the record: a runtime's own list holds those of its other engines too."""
+        """Compiles a binary and keeps its record: a runtime's list holds other engines' records too."""
         compiled = self._compiler.compile(
             binary.name, binary.function, *binary.arguments, donate=binary.donate, out=binary.out
         )

@@ -108,7 +108,7 @@ def decode_hidden(
 
 
 def move(source: Caches, target: Caches) -> Caches:
-    """Copy a batch's keys and values into the (donated) caches of another bucket, those of its positions alone."""
+    """Copies a batch's keys and values, at its positions, into the (donated) caches of another bucket."""
     return Caches(*(tuple(map(_copied, parts, whole)) for parts, whole in zip(source, target, strict=True)))
 
 
@@ -130,8 +130,7 @@ def greedy(shape: DecoderShape, weights: Weights, hidden: jax.Array) -> jax.Arra
 
 
 def _chosen(shape: DecoderShape, weights: Weights, hidden: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The most likely tokens [B], int32, and the logits of probe.fixed_tokens() among those that they were chosen of
-    [B, NUM_FIXED]."""
+    """The most likely tokens [B], int32, and the logits of probe.fixed_tokens() [B, NUM_FIXED] from the same step."""
     all_logits = logits(shape, weights, hidden)
     fixed = jnp.take(all_logits, jnp.array(fixed_tokens(shape.vocab_size)), axis=-1, mode="clip")
     return jnp.argmax(all_logits, axis=-1).astype(jnp.int32), fixed

@@ -60,7 +60,7 @@ def write_rows(cache: jax.Array, new: jax.Array, lengths: jax.Array) -> jax.Arra
 
 
 def scatter_rows(cache: jax.Array, new: jax.Array, lengths: jax.Array) -> jax.Array:
-    """As write_rows(), in one scatter; what a row has no room for is dropped."""
+    """Writes as write_rows() does, in one scatter; values that a row has no room for are dropped."""
     return cache.at[jnp.arange(new.shape[0]), :, lengths].set(new, mode="drop")
 
 

@@ -87,7 +87,7 @@ class DecoderOperators:
         return self._whole(_values(dims, self._binaries.dtype))
 
     def _whole(self, values: Any) -> Any:
-        """On every device."""
+        """Puts values whole on every device."""
         return _on_devices(values, self._binaries.sharding())
 
     def _heads(self, rows: int, length: int, num_heads: int) -> Any:
@@ -105,7 +105,7 @@ def _values(dims: tuple[int, ...], dtype: Any) -> Any:
 
 
 def _on_devices(values: Any, sharding: Any) -> Any:
-    """Without a compile, which jax's own constructors would need."""
+    """Puts values on devices without the compile that jax's own constructors would need."""
     return jax.device_put(values, sharding)
 
 

@@ -47,7 +47,7 @@ class DecoderParts:
         return perf_counter() - started_s
 
     def _kernels_s(self, part: Part) -> float:
-        """Of one step, the first of a batch left out."""
+        """The kernels' seconds of one step, the first of a batch left out."""
         engine, bucket = self._engine, part.bucket
         prompt = np.zeros(bucket, np.int32)
 

@@ -42,7 +42,7 @@ def attend_splash(mesh: Mesh, q: jax.Array, k: jax.Array, v: jax.Array, *, inter
 
 
 def padded_length(length: int) -> int:
-    """In whole lanes."""
+    """The length in whole lanes."""
     return length + -length % LANES
 
 
@@ -52,7 +52,7 @@ def block_length(length: int) -> int:
 
 
 def _kernel(num_heads: int, length: int, *, interpret: bool) -> splash.SplashAttentionKernel:
-    """For queries [H, S, D], keys and values [K, S, D]."""
+    """The kernel for queries [H, S, D], keys and values [K, S, D]."""
     block = block_length(length)
     return splash.make_splash_mha(
         MultiHeadMask([CausalMask((length, length))] * num_heads),

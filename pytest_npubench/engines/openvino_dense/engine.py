@@ -72,7 +72,7 @@ class BucketBinaries:
         return int(self._prefill.get_output_tensor(0).data[0])
 
     def decode(self, tokens: Tokens, lengths: Tokens) -> Tokens:
-        """Write each row's last token [N] at its length [N], of those that have room. Returns the next tokens [N]."""
+        """Writes each row's last token [N] at its length [N] where it has room. Returns the next tokens [N]."""
         self._tokens[:], self._lengths[:] = tokens, lengths
         _run(self._decode)
         keys_values = self._decode.get_output_tensor(1).data
@@ -93,7 +93,7 @@ class BucketBinaries:
         return self._decode.get_output_tensor(2).data
 
     def copy_into(self, neighbour: BucketBinaries) -> None:
-        """Move the batch's keys and values into the cache of another bucket, those of its positions alone."""
+        """Copies the batch's keys and values, at its positions, into the cache of another bucket."""
         length = min(self.bucket, neighbour.bucket)
         for target, source in zip(neighbour._caches, self._caches, strict=True):
             target[:, :, :length] = source[:, :, :length]
@@ -176,7 +176,7 @@ class OpenVinoBucketEngine(AnsweringBuckets):
             self._lengths = np.array(lengths, np.int32)
 
     def fixed_logits(self) -> Logits:
-        """Behind a prefill every row has that prompt's."""
+        """The fixed logits; behind a prefill every row has that prompt's."""
         return np.array(self._logits(), np.float64)
 
     @contextmanager
@@ -188,4 +188,4 @@ class OpenVinoBucketEngine(AnsweringBuckets):
         self._binaries[bucket].copy_into(self._binaries[neighbour])
 
     def end(self, bucket: int) -> None:
-        """Nothing: the caches are the binaries' own."""
+        """Does nothing: the caches are the binaries' own."""

@@ -223,7 +223,7 @@ def _rotation_at(shape: DecoderShape, lengths: Node, bucket: int, rows: int) -> 
 
 
 def _graph(parameters: tuple[Node, ...], hidden: Node, packed: Node, shape: DecoderShape, weights: Weights) -> Graph:
-    """With the logits and greedy tokens of last hidden states [rows, hidden]."""
+    """The graph, with the logits and greedy tokens of last hidden states [rows, hidden]."""
     table = weights["embedding"] if shape.tied_embeddings else weights["head"]
     normed = rms_norm(hidden, weights["final_norm"], shape.rms_eps)
     logits = op.convert(op.matmul(normed, constant(table), False, True), ov.Type.f32)

@@ -23,7 +23,7 @@ from pytest_npubench.engines.torch_moe.weights import LayerWeights
 
 
 class Rotation(NamedTuple):
-    """Of T tokens: cosines [T, 1, D], and sines [T, 1, D] with the first half negated."""
+    """The rotation of T tokens: cosines [T, 1, D], and sines [T, 1, D] with the first half negated."""
 
     cos: Tensor
     sin: Tensor

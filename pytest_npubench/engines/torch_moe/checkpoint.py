@@ -37,7 +37,7 @@ class Checkpoint:
         self._file_of: dict[str, str] | None = read_config(index)["weight_map"] if index.exists() else None
 
     def read(self, name: str, *dims: int) -> Tensor:
-        """The tensor of that name, with those dimensions, on the device and in the dtype asked for."""
+        """Reads the tensor of that name and those dimensions, onto the device and in the dtype asked for."""
         path = self._folder / (SINGLE_FILE if self._file_of is None else self._file_of.get(name, INDEX_FILE))
         file = self._file(path, name, dims)
         if name not in file.keys():  # noqa: SIM118 - a safetensors file is no mapping

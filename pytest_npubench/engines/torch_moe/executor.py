@@ -120,7 +120,7 @@ class TorchExecutor:
         self._hidden = HiddenStates()
 
     def prompts(self, request: int, num_tokens: int) -> list[int]:
-        """Token ids of the request's prompt, of that many tokens."""
+        """The token ids of a request's prompt of num_tokens tokens."""
         return self._sequences.prompt(request, num_tokens)
 
     def begin(self, request: int, prompt_tokens: int, output_tokens: int) -> None:
@@ -192,7 +192,7 @@ class TorchExecutor:
         )
 
     def _prepare(self, plan: IterationPlan) -> list[_ReadyPass]:
-        """All that the host has to do, before the first kernel runs. Passes of the same rows share their inputs."""
+        """Does all the host's work before the first kernel runs. Passes of the same rows share their inputs."""
         decode = [self._enter(self._sequences.decode_row(request)) for request in plan.decode]
         # an ended row looks back on what a live one has
         padding = [decode[index % len(decode)] for index in range(plan.num_padding_rows)] if decode else []
@@ -239,7 +239,7 @@ class TorchExecutor:
         return single, experts
 
     def _next_tokens(self, requests: Sequence[int], hidden: list[Tensor]) -> Tensor:
-        """Greedy token ids of these requests, of what left the last layer; none of nothing."""
+        """Greedy token ids of these requests from the last layer's output; none for no requests."""
         if not requests:
             return torch.empty(0, dtype=torch.int64, device=self._device)
         return self._model.next_tokens(torch.cat(hidden))

@@ -35,7 +35,7 @@ def route(shape: DecoderShape, weights: LayerWeights, hidden: Tensor) -> tuple[T
 
 
 def distinct_experts(experts: Tensor, num_experts: int) -> Tensor:
-    """Of experts [layers, T, k]: the distinct ones of each layer, summed, as [1] on the device."""
+    """The number of distinct experts in each layer of experts [layers, T, k], summed, as [1] on the device."""
     hit = torch.zeros((len(experts), num_experts), dtype=torch.int64, device=experts.device)
     return hit.scatter_(1, experts.flatten(1), 1).sum().view(1)
 
@@ -101,7 +101,7 @@ class LoopedGroups:
 
 @dataclass(frozen=True, slots=True)
 class FusedGroups:
-    """Where each expert's rows end, [E] on the device: one kernel for all, and nothing comes back to the host."""
+    """The end of each expert's rows, [E] on the device: one kernel serves all, and nothing comes back to the host."""
 
     ends: Tensor
 

@@ -49,7 +49,7 @@ class PagedKvCache:
 
     @property
     def held_bytes(self) -> int:
-        """Of the blocks that requests hold, filled or not."""
+        """The bytes of the blocks that requests hold, filled or not."""
         return (self._num_blocks - len(self._free)) * self._bytes_per_block
 
     def reserve(self, request: int, num_tokens: int) -> None:
@@ -77,7 +77,7 @@ class PagedKvCache:
         return blocks * self.block_size_tokens + positions % self.block_size_tokens
 
     def tables(self, requests: tuple[int, ...]) -> Indices:
-        """Block tables [N, longest], those of shorter requests padded with block 0."""
+        """Block tables [N, longest]; tables of shorter requests are padded with block 0."""
         tables = [self._tables[request] for request in requests]
         padded = np.zeros((len(tables), max(map(len, tables), default=0)), np.int64)
         for row, table in zip(padded, tables, strict=True):

@@ -40,7 +40,7 @@ class MoeModel:
         self._speeds, self._growth = inverse_frequencies(shape, weights.embedding.device)
 
     def prepare(self, batch: RaggedBatch) -> PassInputs:
-        """Once a pass, before any of its layers runs."""
+        """Prepares a pass before any of its layers runs."""
         turn = rotation(self._speeds, self._growth, batch.positions, self._dtype)
         return PassInputs(batch=batch, turn=turn, prepared=self._kernel.prepare(batch))
 
@@ -60,11 +60,11 @@ class MoeModel:
         return hidden, None if self._shape.is_dense else torch.stack(chosen)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Of what left the last layer: [T, hidden] to [T, vocab_size]."""
+        """The logits [T, vocab_size] of the last layer's output [T, hidden]."""
         return F.linear(self._norm(hidden, self._weights.final_norm), self._weights.head)
 
     def next_tokens(self, hidden: Tensor) -> Tensor:
-        """Greedy token ids [T] of what left the last layer."""
+        """Greedy token ids [T] of the last layer's output."""
         return self.logits(hidden).argmax(-1)
 
     def _layer(self, index: int, hidden: Tensor, inputs: PassInputs, kv: PagedKvCache) -> tuple[Tensor, Tensor]:

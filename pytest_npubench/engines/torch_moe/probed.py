@@ -34,7 +34,7 @@ JUNK_SPREAD = 4.0  # of keys and values that nobody may look at
 
 
 class ProbedExecutor(TorchExecutor):
-    """iteration.Executor whose requests are those of `ask`."""
+    """An iteration.Executor whose requests are those of `ask`."""
 
     def __init__(self, shape: DecoderShape, *, dtype: str, **settings: Any) -> None:
         self._dtype_name = dtype
@@ -49,17 +49,17 @@ class ProbedExecutor(TorchExecutor):
         self._answers = [np.full((len(asked.forced) + 1, NUM_FIXED), np.nan) for asked in requests]
 
     def answers(self) -> list[Logits]:
-        """Of each request the logits of probe.fixed_tokens() [positions, NUM_FIXED]: those that its prompt ends in,
-        then those behind each forced token. Not a number where none were made."""
+        """The logits of probe.fixed_tokens() [positions, NUM_FIXED] of each request: at its prompt's end, then behind
+        each forced token. Not a number where none were made."""
         return self._answers
 
     def weights_bits(self) -> tuple[int, int]:
-        """A checksum of the weights as the device has them, and of what the host made: sums of the bits as whole
+        """A checksum of the weights as the device has them, and of those the host made: sums of the bits as whole
         numbers, modulo 2^32."""
         return self._put.device_bits % 2**32, self._put.made_bits % 2**32
 
     def fill_cache_with_junk(self) -> None:
-        """Of slots that no request has: what stands in them must not change an answer."""
+        """Fills the slots without a request with junk, which must not change an answer."""
         generator = torch.Generator(self._device).manual_seed(1)
         for cache in (self._kv.keys, self._kv.values):
             cache[0].normal_(0, JUNK_SPREAD, generator=generator)
@@ -135,7 +135,7 @@ def probed_weights(shape: DecoderShape, dtype_name: str, put: Callable[[Floats],
 
 
 def _layer(shape: DecoderShape, made: Mapping[str, Tensor]) -> LayerWeights:
-    """Of tensors by probe.py's names, whose matrices are [in, out]."""
+    """A layer of tensors by probe.py's names, whose matrices are [in, out]."""
 
     def biases(*names: str) -> Tensor | None:
         return torch.cat([made[name] for name in names], -1) if names[0] in made else None

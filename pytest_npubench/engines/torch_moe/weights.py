@@ -76,7 +76,7 @@ class _Random:
 
 
 def random_weights(shape: DecoderShape, *, seed: int, device: torch.device, dtype: torch.dtype) -> ModelWeights:
-    """All weights from one seed. On another kind of device, or in another dtype, they are others."""
+    """All weights from one seed. Another kind of device or another dtype gives other weights."""
     random = _Random(seed, device, dtype)
     embedding = random.projection(shape.vocab_size, shape.hidden)
     return ModelWeights(

@@ -16,7 +16,7 @@ class LastWords:
 
     @contextmanager
     def kept(self) -> Iterator[None]:
-        """Around every use of the pair. Raises UnitLostError at once where a unit was lost before."""
+        """Wraps every use of the pair. Raises UnitLostError at once where a unit was lost before."""
         if self._words is not None:
             raise UnitLostError(self._words)
         try:

@@ -51,8 +51,8 @@ def _shown(column: str) -> str:
 
 
 def pair_lanes(points: Round) -> Iterator[Lane]:
-    """Of every point that was timed as a whole a lane of a trace: its visits in turn, under each the time that a unit
-    took for its part. A unit's part is drawn from where its visit begins; when it began is not measured."""
+    """Yields a lane of a trace for every point that was timed as a whole: its visits in turn, under each the time that
+    a unit took for its part. A part is drawn from its visit's start; when it began is not measured."""
     for name in (column.removesuffix(TIME) for column in points if column.endswith(TIME)):
         columns = columns_of(points, name)
         whole = tuple(in_turn("whole", "whole", columns["total_s"]))

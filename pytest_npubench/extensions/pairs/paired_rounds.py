@@ -30,7 +30,8 @@ class PairExperiment(Generic[PlanT]):
 
 
 def whole_rounds(measured: Measured, points: Sequence[CampaignPoint]) -> Measured:
-    """The same with those rounds alone that visited every point. Samples are named POINT/FIGURE.
+    """The rounds that visited every point. Samples are named POINT/FIGURE. Raises MeasurementError with the reason
+    where a point failed or no round visited all.
 
     Raises MeasurementError with the reason where a point failed, and where no round visited them all.
     """
@@ -44,7 +45,7 @@ def whole_rounds(measured: Measured, points: Sequence[CampaignPoint]) -> Measure
 
 
 def all_visits(measured: Measured, point: CampaignPoint, of: type[VisitT]) -> tuple[VisitT, ...]:
-    """Of all rounds, in their order. Raises as Measured.visits."""
+    """The visits of all rounds, in their order. Raises as Measured.visits."""
     return tuple(visit for visits in measured.visits(point.name, of) for visit in visits)
 
 

@@ -72,7 +72,7 @@ class VllmBucketEngine(Engine):
         self._num_runs = 0
 
     def load(self, buckets: Sequence[int]) -> None:
-        """Nothing to compile ahead: vLLM compiled when it started. Raises LengthError for a bucket not in the set."""
+        """Compiles nothing: vLLM compiled when it started. Raises LengthError for a bucket not in the set."""
         for bucket in buckets:
             if bucket not in self.buckets:
                 raise LengthError(f"bucket {bucket}; want one of {self.buckets}")
@@ -86,7 +86,7 @@ class VllmBucketEngine(Engine):
         return as_run(self._served(prompts, [request.output_tokens for request in requests]), self.buckets)
 
     def answers(self, prompts: ProbePrompts) -> Answers:
-        """By log-probabilities (asking.py), on vLLM's own weights."""
+        """Answers by log-probabilities (asking.py), on vLLM's own weights."""
         from pytest_npubench.extensions.vllm.asking import answers_in_batches
 
         return answers_in_batches(
@@ -172,7 +172,7 @@ def as_run(answers: Sequence[VllmAnswer], buckets: Sequence[int]) -> Run:
 
 
 def _longest_kv(answers: Sequence[VllmAnswer], end_s: float) -> int:
-    """Of the rows that got a token in the step that ended then: its prompt and the tokens before that one."""
+    """The longest KV length of rows with a token in the step that ended then: prompt and earlier tokens."""
     return max(
         len(answer.request.prompt) + answer.token_times_s.index(end_s)
         for answer in answers

@@ -70,7 +70,7 @@ class VllmBuckets(BucketService):
     tells_answers = True
 
     def buckets(self, family: str, buckets: tuple[int, ...]) -> tuple[int, ...]:
-        """With the smaller ones that vLLM pads to by itself."""
+        """The buckets, with the smaller ones that vLLM pads to."""
         return planned_buckets(family, buckets)
 
     def has_canaries(self, family: str) -> bool:

@@ -16,7 +16,7 @@ from pytest_npubench.extensions.vllm.vllm_errors import named_errors
 
 
 class TorchCanaries:
-    """On a device as torch names it. What a kernel needs is made on its first call, and stays."""
+    """Canaries on a device of torch's. A kernel's data is made on its first call, and stays."""
 
     def __init__(self, device: str) -> None:
         self._device = device

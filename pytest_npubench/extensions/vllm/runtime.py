@@ -34,7 +34,7 @@ class VllmRuntime(UnopenedDevices):
 
     @property
     def num_process_compiles(self) -> int:
-        """Compiles after warm-up that the logs of this process' engines tell of; those of a start are no late ones."""
+        """Compiles after warm-up in the logs of this process' engines; compiles of a start are not late."""
         return num_late_compiles()
 
     def stack(self) -> Stack:

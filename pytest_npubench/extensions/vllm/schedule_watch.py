@@ -67,7 +67,7 @@ class ScheduleWatch:
 
 
 def _firsts(output: Any) -> dict[str, int]:
-    """Of each request that is scheduled, how many tokens it has in the KV cache already."""
+    """The number of tokens that each scheduled request has in the KV cache already."""
     cached = output.scheduled_cached_reqs
     new = {one.req_id: one.num_computed_tokens for one in output.scheduled_new_reqs}
     return new | dict(zip(cached.req_ids, cached.num_computed_tokens, strict=True))

@@ -129,7 +129,7 @@ def _hand_over(
     answers: dict[int, _OpenRequests],
     elapsed_s: Callable[[], float],
 ) -> None:
-    """Every request that is due."""
+    """Hands over every request that is due."""
     while waiting and waiting[0].arrival_s <= (at_s := elapsed_s()):
         request = waiting.popleft()
         answer = answers[request.id]

@@ -51,7 +51,7 @@ class ExpertCounter:
         return tuple(counts)
 
     def take_sum(self) -> int:
-        """The same, summed over layers: the expert activations of an iteration."""
+        """The same count summed over layers: the expert activations of an iteration."""
         return sum(self.take())
 
     def _install(self, model: Any) -> int:

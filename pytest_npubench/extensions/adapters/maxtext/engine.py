@@ -66,7 +66,7 @@ class MaxTextLengths:
 
 
 def declared_lengths(config: Any) -> MaxTextLengths:
-    """Of a MaxText configuration. Raises ConfigError, naming the key, for one that is missing or no length."""
+    """The lengths of a MaxText configuration. Raises ConfigError, naming a key without a length."""
     longest, target = _length(config, MAX_PREFILL), _length(config, MAX_TARGET)
     if target <= longest:
         raise ConfigError(f"{MAX_TARGET} is {target} and {MAX_PREFILL} {longest}; want room to generate in")
@@ -162,7 +162,7 @@ class MaxTextEngine(Engine):
         raise ConfigError(f"move {from_bucket} -> {to_bucket}: MaxText's decode state has one length and never moves")
 
     def _prefill(self, prompt: Prompt, bucket: int, slot: int) -> int:
-        """Its first token, once its keys and values are in the slot."""
+        """Returns the prompt's first token, once its keys and values are in the slot."""
         padded = _zeros(bucket)
         padded[: len(prompt)] = prompt
         prefix, result = self._engine.prefill(params=self._params, padded_tokens=padded, true_length=len(prompt))
@@ -175,7 +175,7 @@ class MaxTextEngine(Engine):
         return self._fetch(result)
 
     def _take_state(self) -> Any:
-        """The state, for a call that consumes it; one that fails leaves none."""
+        """The state, for a call that consumes it; a call that fails leaves none."""
         state, self._state = self._state, None
         return state
 

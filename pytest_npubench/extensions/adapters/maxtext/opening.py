@@ -27,7 +27,8 @@ LAYOUTS = (
 
 
 def open_maxengine(arguments: Sequence[str]) -> MaxEngine:
-    """`arguments` are those of MaxText's command line: a configuration file, then KEY=VALUE each.
+    """Opens a MaxEngine by MaxText's command line: a configuration file, then KEY=VALUE each. Raises
+    DeviceUnavailableError without MaxText or something it needs, ConfigError for what it refuses.
 
     Raises DeviceUnavailableError without MaxText or something it needs, ConfigError for what it refuses.
     """
@@ -44,8 +45,8 @@ def open_maxengine(arguments: Sequence[str]) -> MaxEngine:
 
 
 def model_arguments(shape: DecoderShape, dtype: str) -> list[str]:
-    """Those for a model of a shape with random weights, as MaxText's files of Llama, Mistral and Qwen3 have them
-    (configs/models). Raises DeviceUnavailableError without MaxText, ConfigError for a dtype that it has not."""
+    """The arguments of a model of a shape with random weights, as MaxText's files of Llama, Mistral and Qwen3 have them
+    (configs/models). Raises DeviceUnavailableError without MaxText, ConfigError for a dtype that it lacks."""
     if dtype not in DTYPES:
         raise ConfigError(f"dtype {dtype!r} is not one that MaxText computes in: {', '.join(DTYPES)}")
     settings = {

@@ -30,8 +30,8 @@ WHOSE = {"grow": ", the longest prompt's with the longest answer's", "freeze": "
 
 
 class NxdEngine(Engine):
-    """On a loaded model; `compiles` are the records of opening it. Raises ConfigError for a configuration whose steps
-    cannot be timed one by one, or whose batches are encoded in parts."""
+    """An engine on a loaded model; `compiles` are the records of opening it. Raises ConfigError for a configuration
+    whose steps cannot be timed one by one, or whose batches are encoded in parts."""
 
     name = "nxd"
 
@@ -55,7 +55,7 @@ class NxdEngine(Engine):
         self._samples_on_device = neuron.on_device_sampling_config is not None
 
     def load(self, buckets: Sequence[int]) -> None:
-        """Nothing to compile: opening compiled all. Raises ConfigError for a bucket that is not declared."""
+        """Compiles nothing: opening compiled all. Raises ConfigError for a bucket that is not declared."""
         for bucket in buckets:
             if bucket not in self.buckets:
                 raise ConfigError(f"bucket {bucket} is not in the engine's set {self.buckets}")
@@ -145,7 +145,7 @@ class NxdEngine(Engine):
             )
 
     def _last_lengths(self, lengths: Sequence[int], output_tokens: Sequence[int]) -> list[int]:
-        """Each row's KV cache before its last step. A row that is kept at its length repeats that step."""
+        """The KV length of each row before its last step; a row kept at its length repeats that step."""
         if self.finished == "grow":
             output_tokens = [max(output_tokens)] * len(lengths)
         return [length + count - 2 for length, count in zip(lengths, output_tokens, strict=True)]

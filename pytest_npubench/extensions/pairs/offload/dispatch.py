@@ -62,7 +62,7 @@ class Board:
 
 
 def _unasked() -> None:
-    """Where nothing tells of the other unit but the board."""
+    """Does nothing, where only the board tells of the other unit."""
 
 
 def run_unit(
@@ -110,7 +110,7 @@ class _DispatchLine:
         self._policy = None if policy == IN_ORDER else make_policy(policy, dag, seed=seed)
 
     def choose(self, flags: NDArray[np.uint8]) -> int | None:
-        """The next node, taken out of what is left; None where none may run."""
+        """Takes the next node out of those left; None where none may run."""
         if self._policy is None:
             head = self.left[0]
             return self.left.pop(0) if flags[list(self._dag.nodes[head].needs)].all() else None

@@ -83,7 +83,7 @@ def factorial_table(visits: Mapping[Cell, Sequence[FactorialFigures]]) -> tuple[
 
 
 def medians(name: str, visits: Sequence[Figures]) -> dict[str, float]:
-    """Of each figure over the visits of one point, by its name. Raises MeasurementError for one that is not finite."""
+    """The median of each figure over a point's visits, by name. Raises MeasurementError for one that is not finite."""
     names = [field.name for field in fields(visits[0])]
     return {
         figure: float(np.median(row(f"{name} {figure}", [getattr(visit, figure) for visit in visits])))

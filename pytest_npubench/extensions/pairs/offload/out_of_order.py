@@ -43,7 +43,7 @@ class OrderOutcome:
 def simulated_bubbles(
     stages: Sequence[Stage] = LAYER, *, num_chunks: Sequence[int] = NUM_CHUNKS, num_layers: int = NUM_LAYERS
 ) -> tuple[OrderOutcome, ...]:
-    """Every order at every number of chunks; `random` as the mean over ten seeds. Raises ConfigError as prefill_dag."""
+    """Every order at every number of chunks; `random` is the mean of ten seeds. Raises as prefill_dag."""
     if not num_chunks:
         raise ConfigError("no numbers of chunks; want one or more")
     return tuple(
@@ -54,7 +54,7 @@ def simulated_bubbles(
 
 
 def compare_orders(dag: SubgraphDag, *, num_chunks: int) -> tuple[OrderOutcome, ...]:
-    """Each policy, the lower bound and, for a graph that is small enough, the exact optimum."""
+    """The outcome of each policy, the lower bound and, for a small graph, the exact optimum."""
     makespans = {name: _makespan_s(dag, name) for name in policy_names()}
     makespans[LOWER_BOUND] = lower_bound_s(dag)
     if len(dag) <= MAX_NODES:

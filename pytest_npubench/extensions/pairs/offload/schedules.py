@@ -44,7 +44,7 @@ class Schedule:
 
     @property
     def bubble_fraction(self) -> float:
-        """Of the NPU; 0 where nothing takes time."""
+        """The NPU's idle fraction; 0 where nothing takes time."""
         return max(0.0, 1.0 - self.dag.busy_s(NPU) / self.makespan_s) if self.makespan_s else 0.0  # rounding
 
     def order(self, unit: str) -> tuple[int, ...]:

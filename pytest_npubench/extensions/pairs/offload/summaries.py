@@ -143,12 +143,12 @@ def summarize_chunks(settings: ChunkSettings, visits: Visits[ChunkFigures]) -> C
 
 
 def replay_rows(points: Sequence[OffloadPoint], visits: Visits[ReplayFigures]) -> tuple[ReplayRow, ...]:
-    """Each over FIFO under the same contention, which must be among the points."""
+    """The rows over FIFO under the same contention, which must be among the points."""
     return _rows(ReplayRow, points, visits, against="fifo")
 
 
 def contribution_over_fifo(rows: Sequence[ReplayRow]) -> dict[str, float]:
-    """By contention, above 1 where C is the slower."""
+    """The ratio by contention, above 1 where C is the slower."""
     return {one.setting: one.over for one in rows if one.arm == factorial.OUT_OF_ORDER and one.over is not None}
 
 

@@ -64,7 +64,7 @@ class Figures(Protocol):
 
     @property
     def relative_error(self) -> float:
-        """Of the output, against float32."""
+        """The output's error, against float32."""
         ...
 
 

@@ -97,7 +97,7 @@ class LatencyModel:
         return line(points, num_bytes) if points else 0.0
 
     def compile_s(self, rows: int, cols: int, tokens: int) -> float:
-        """Of the measured graph that is nearest in size."""
+        """The compile seconds of the measured graph that is nearest in size."""
         if not self.profile.graphs:
             raise PartitionError("no graph's making was timed")
         size = math.log(rows * cols * tokens)

@@ -71,13 +71,13 @@ class Split:
         return tuple(part for part in self.parts if part.unit == unit)
 
     def share(self, unit: str) -> float:
-        """Of the outputs (row, token), the part that is that unit's: padding is no output."""
+        """The fraction of the outputs (row, token) that is the unit's: padding is no output."""
         outputs = {role: sum(part.num_rows * part.num_tokens for part in self.of(role)) for role in ROLES}
         return outputs[unit] / sum(outputs.values())
 
     @property
     def units(self) -> tuple[str, ...]:
-        """Those that have something to do, the GPU first."""
+        """The units that have something to do, the GPU first."""
         return tuple(unit for unit in ROLES if self.of(unit))
 
 

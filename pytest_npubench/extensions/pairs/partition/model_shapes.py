@@ -99,7 +99,7 @@ def operators(model: str) -> tuple[OperatorShape, ...]:
 
 
 def distinct(shapes: tuple[OperatorShape, ...]) -> tuple[OperatorShape, ...]:
-    """Each [rows, cols] once, under the first name that has it."""
+    """Each [rows, cols] once, under its first name."""
     first: dict[tuple[int, int], OperatorShape] = {}
     for shape in shapes:
         first.setdefault((shape.rows, shape.cols), shape)

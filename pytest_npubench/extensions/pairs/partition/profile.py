@@ -25,7 +25,7 @@ Samples = Annotated[tuple[float, ...], Meta(min_length=1, description="a list of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartLatency:
-    """A unit alone on weight [rows, cols]; `tokens` are the true ones on the GPU and the graph's on the NPU."""
+    """A unit alone on weight [rows, cols]; `tokens` are the prompt's on the GPU and the graph's on the NPU."""
 
     unit: str
     rows: int
@@ -139,7 +139,7 @@ class PartitionProfile:
         return times
 
     def sync(self, mechanism: str | None = None) -> SyncLatency:
-        """None: the fastest. Raises PartitionError with the mechanisms that were measured."""
+        """A mechanism's latency; None: the fastest. Raises PartitionError with the measured mechanisms."""
         for sync in self.syncs:
             if mechanism in (None, sync.mechanism):
                 return sync

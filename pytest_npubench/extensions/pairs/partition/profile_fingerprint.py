@@ -18,7 +18,7 @@ def machine_facts(cpuinfo: Path = Path("/proc/cpuinfo")) -> dict[str, str]:
 
 
 def pair_facts(pair: UnitPair) -> dict[str, str]:
-    """The machine's facts and those of both units."""
+    """The facts of the machine and of both units."""
     return {**machine_facts(), "gpu": pair.gpu.name, "npu": pair.npu.name}
 
 

@@ -60,7 +60,7 @@ class TogetherPoint:
         return self.matmul.rows, self.matmul.cols, self.matmul.tokens
 
     def alone(self, unit: str) -> tuple[tuple[str, int, int, int], ...]:
-        """The keys of what each of the unit's parts is alone."""
+        """The keys of the unit's parts, each run alone."""
         return tuple((unit, part.num_rows, self.matmul.cols, part.padded_tokens) for part in self.split.of(unit))
 
 

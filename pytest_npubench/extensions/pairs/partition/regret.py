@@ -131,12 +131,12 @@ def exhaustive(
 
 
 def regret_of(decision: Decision, measured: MeasuredSplits) -> Regret:
-    """Raises PartitionError where the decided split is not among the measured ones."""
+    """The regret of a decision. Raises PartitionError where the decided split is not among the measured ones."""
     return regret_between(decision.split, decision.predicted_s, measured)
 
 
 def regret_between(decided: Split, predicted_s: float, measured: MeasuredSplits) -> Regret:
-    """The same for a decision that is told by its split and the seconds predicted for it."""
+    """The regret of a decided split with the seconds predicted for it."""
     single = [split for split in measured.splits if len(split.units) == 1 and not split.prepares_online]
     best = measured.best()
     return Regret(

@@ -54,7 +54,7 @@ class Flight:
         )
 
     def among(self, requests: Collection[str]) -> Flight | None:
-        """Without those that were preempted, ended or aborted; None where nobody is left."""
+        """The flight without requests that were preempted, ended or aborted; None where none is left."""
         left = {request: count for request, count in self.tokens.items() if request in requests}
         return replace(self, tokens=left) if left else None
 
@@ -80,7 +80,7 @@ def _num_groups(num_tokens: int, num_layers: int, settings: LayeredSettings) -> 
 
 
 def _layer_groups(num_layers: int, num_groups: int) -> tuple[LayerGroup, ...]:
-    """Contiguous, sizes differ by at most one, the larger ones first."""
+    """Contiguous groups whose sizes differ by at most one, the larger ones first."""
     size, num_larger = divmod(num_layers, num_groups)
     starts = [index * size + min(index, num_larger) for index in range(num_groups + 1)]
     return tuple(LayerGroup(first, stop) for first, stop in pairwise(starts))

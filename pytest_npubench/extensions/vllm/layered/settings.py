@@ -46,7 +46,7 @@ class LayeredSettings:
 
     @classmethod
     def of(cls, additional_config: Mapping[str, Any]) -> LayeredSettings:
-        """Out of vLLM's additional_config; the defaults where it says nothing. Raises ConfigError for unknown names."""
+        """Reads vLLM's additional_config; what it leaves out has its default. Raises ConfigError for unknown names."""
         given = additional_config.get(CONFIG_KEY, {})
         names = [field.name for field in fields(cls)]
         if not isinstance(given, Mapping):

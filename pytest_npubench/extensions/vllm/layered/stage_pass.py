@@ -40,7 +40,7 @@ class StageStates:
         self.peak_bytes = max(self.peak_bytes, self.num_bytes)
 
     def join(self, rows: Rows, rest: torch.Tensor, hidden: torch.Tensor, residual: torch.Tensor) -> Pair:
-        """All rows (n, H) out of the rest rows (r, H) and what was kept."""
+        """Joins the rest rows (r, H) and the kept rows to all rows (n, H)."""
         first_hidden, first_residual = self._kept[rows.staged[0][0]]
         everybody = first_hidden.new_empty((rows.num_tokens, first_hidden.shape[1]))
         residuals = first_residual.new_empty((rows.num_tokens, first_residual.shape[1]))

@@ -27,7 +27,7 @@ class ActivationCentric:
 
 
 def _multisets(options: SplitOptions, below: int) -> Iterator[tuple[int, ...]]:
-    """Those that sum up to 1 .. below - 1, each once."""
+    """The multisets whose sum is 1 .. below - 1, each once."""
     if not options.standard_sizes:
         return
     *smaller, largest = options.standard_sizes

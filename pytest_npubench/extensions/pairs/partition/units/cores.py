@@ -17,8 +17,8 @@ def pin_to(core: int) -> None:
 
 
 def two_cores(cores: tuple[int, int] | None = None) -> tuple[int, int]:
-    """The cores for two units: those asked for, else the last two this process may use (the first ones serve the
-    system's interrupts). Raises DeviceUnavailableError where there are fewer than two."""
+    """The cores for two units: `cores`, else the last two this process may use (the first ones serve the system's
+    interrupts). Raises DeviceUnavailableError where there are fewer than two."""
     if not hasattr(os, "sched_getaffinity"):
         raise DeviceUnavailableError(
             f"a pair of units pins its processes to cores, which {sys.platform} does not offer"

@@ -63,7 +63,7 @@ class CudaStream:
             _launch_host_function(self.stream.cuda_stream, self._function)
 
     def wait(self, mechanism: str) -> None:
-        """Until the signal told last has come."""
+        """Waits for the last signal."""
         try:
             if mechanism == FLAG:
                 self._poll()

@@ -38,7 +38,7 @@ class LayerUnits(SplitUnits):
         return self._opened_layer().run(mechanism or FLAG)
 
     def run_layer_alone(self) -> LayerTiming:
-        """The same layer on the dynamic unit alone."""
+        """Runs the same layer on the dynamic unit alone."""
         return self._opened_layer().run_alone()
 
     def layer_names(self) -> dict[str, str]:
@@ -155,7 +155,7 @@ class LayerRun:
         self._mask = torch.arange(num_positions) <= positions[:, None]
 
     def _read_outputs(self) -> dict[str, Any]:
-        """[rows, T] by operator; those of a fused one are its rows in the stage's order."""
+        """The outputs [rows, T] by operator; a fused operator's are its rows in the stage's order."""
         query, kv = (heads * self._shape.head_dim for heads in (self._shape.num_heads, self._shape.num_kv_heads))
         outputs = {name: self._array(self._units.output_name(matmul)) for name, matmul in self._matmuls.items()}
         if "attention_qkv" in outputs:

@@ -246,7 +246,7 @@ class OpenVinoPair:
     # -- devices
 
     def _compile(self, unit: str, model: Any) -> Any:
-        """In the precision of the model; where the CPU is both units, with one thread each."""
+        """Compiles in the precision of the model; where the CPU is both units, with one thread each."""
         device = self._devices[unit]
         settings: dict[str, Any] = {"PERFORMANCE_HINT": "LATENCY", "EXECUTION_MODE_HINT": "ACCURACY"}
         if set(self._devices.values()) == {"CPU"}:

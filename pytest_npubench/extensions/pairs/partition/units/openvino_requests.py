@@ -71,7 +71,7 @@ class Requests:
         self._forget_ends()
 
     def run(self, work: Mapping[str, Sequence[Work]], mechanism: str) -> InferenceRun:
-        """Each unit's work in order, all units at once. Raises UnitLostError."""
+        """Runs each unit's work in order, all units at once. Raises UnitLostError."""
         next_one: Callable[[Mapping[str, Work]], str] = {
             "polling": _polled,
             "wait": lambda running: next(iter(running)),

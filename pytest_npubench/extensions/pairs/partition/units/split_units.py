@@ -44,7 +44,7 @@ class Prepared:
     online: tuple[tuple[str, Mapping[str, object]], ...] = ()
 
     def with_(self, other: Prepared) -> Prepared:
-        """Both at once: operators that read the same activation need no waiting between them."""
+        """Joins two: operators that read the same activation need no waiting between them."""
         return Prepared(
             gpu_runs=self.gpu_runs + other.gpu_runs, keys=self.keys + other.keys, online=self.online + other.online
         )
@@ -126,7 +126,7 @@ class SplitUnits:
     def load(
         self, matmul: Matmul, splits: Sequence[Split], *, source: str | None = None, length: int = 0
     ) -> dict[tuple[int, int, int], float]:
-        """As UnitPair says; operators that read one activation name its `source` and agree on its `length`."""
+        """Loads as UnitPair says; operators that read one activation name its `source` and agree on its `length`."""
         for split in splits:
             check_split(matmul, split)
         compiled: dict[tuple[int, int, int], float] = {}

@@ -49,7 +49,7 @@ class XlaProcess:
             self._waits.register(fd, select.POLLIN)
 
     def serve(self) -> None:
-        """Until the owner closes its end (EOFError)."""
+        """Serves until the owner closes its end (EOFError)."""
         while True:
             if self._polls:
                 self._poll_for_a_while()

@@ -86,7 +86,7 @@ class XlaWorker:
         return self._child.pid
 
     def build(self, key: str, spec: Mapping[str, object]) -> float:
-        """Compile what `spec` says under this key, in place of what was there. Returns its seconds, caches cold."""
+        """Compiles `spec` under this key, in place of an earlier graph. Returns the seconds, caches cold."""
         number = self._ids.setdefault(key, len(self._ids))
         self._typical_s.pop(key, None)
         return float(self._child.call("build", number, dict(spec)))
@@ -138,7 +138,7 @@ class XlaWorker:
 
     @property
     def copies_s(self) -> tuple[float, ...]:
-        """Of the last submission waited for: the seconds of each key that went into copying its result."""
+        """The seconds of each key of the last awaited submission that went into copying its result."""
         return self._copies_s
 
     def round_trips_s(self, mechanism: str, num_trips: int) -> tuple[float, ...]:

@@ -37,7 +37,7 @@ class OffloadBench:
         return {}
 
     def warm_up(self, point: VisitPoint) -> tuple[float, bool]:
-        """Once for the caches, once for the time."""
+        """Runs once for the caches, once for the time."""
         self.sample(point, 0)
         started_s = perf_counter()
         self.sample(point, 0)

@@ -22,8 +22,8 @@ class OffloadExperiment(PairExperiment[OffloadPlan]):
 
 
 def visits_of(measured: Measured, points: Sequence[VisitPoint], of: type[VisitT]) -> dict[str, tuple[VisitT, ...]]:
-    """By point, one record a round that visited them all. Raises MeasurementError with the reason where a point failed,
-    and where there is no such round."""
+    """One record by point and round that visited all points. Raises MeasurementError with the reason where a point
+    failed, and where there is no such round."""
     whole = whole_rounds(measured, points)
     return {point.name: all_visits(whole, point, of) for point in points}
 

@@ -97,7 +97,7 @@ class PartitionBench:
         return profiles
 
     def _profile(self, shapes: Collection[Shape], stage: Callable[[str], None]) -> PartitionProfile:
-        """Of the operators with these rows and columns."""
+        """The profile of the operators with these rows and columns."""
         return measure_profile(
             self._units,
             [shape for shape in operators(self._plan.model) if (shape.rows, shape.cols) in shapes],
@@ -114,8 +114,8 @@ class PartitionBench:
         self._references[matmul] = self._units.output(matmul).copy()
 
     def warm_up(self, point: PairPoint) -> tuple[float, bool]:
-        """Once for the caches, once for the time; a split's output is checked in between.
-        Raises MeasurementError where it is wrong."""
+        """Runs once for the caches, once for the time; a split's output is checked in between. Raises MeasurementError
+        where it is wrong."""
         self.sample(point, 0)
         if isinstance(point, OperatorPoint):
             self._check(point)

@@ -42,12 +42,12 @@ def rounds_of(
 
 
 def total_s(measured: Measured, point: CampaignPoint) -> tuple[float, ...]:
-    """By round, the whole time of a split. Raises as rounds_of."""
+    """The whole time of a split, by round. Raises as rounds_of."""
     return rounds_of(measured, point, lambda visit: visit.total_s)
 
 
 def npu_s(measured: Measured, point: CampaignPoint) -> tuple[float, ...]:
-    """By round, the static unit's time for its parts of a split. Raises as rounds_of."""
+    """The static unit's time for its parts of a split, by round. Raises as rounds_of."""
     return rounds_of(measured, point, lambda visit: visit.npu_s)
 
 

@@ -48,7 +48,7 @@ class BucketEdgesDetail:
         return tuple(int(row["tokens"]) for row in self.lengths)
 
     def seconds(self, way: str) -> tuple[float | None, ...]:
-        """Of a way, DECIDED for the solver's split, at each length; None where it has no split of it."""
+        """The seconds of a way at each length, DECIDED for the solver's split; None without a split of that length."""
         return tuple(row.get(f"{way}_s") for row in self.lengths)
 
 
@@ -109,7 +109,7 @@ def _matmuls(case: Case, plan: PartitionPlan) -> list[Matmul]:
 
 
 def _baselines(plan: PartitionPlan, matmul: Matmul) -> dict[str, SplitPoint]:
-    """By the name that the figure gives them; a strategy without a split of this length is left out."""
+    """The points by their names in the figure; a strategy without a split of this length is left out."""
     points = {}
     for strategy, name in BASELINES.items():
         if splits := all_splits(matmul, plan.options, (strategy,)):

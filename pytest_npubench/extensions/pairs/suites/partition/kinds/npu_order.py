@@ -46,7 +46,7 @@ class NpuOrderKind(OperatorExperiment):
     name = "npu_order"
 
     def axes(self, plan: PartitionPlan) -> Iterable[Axes]:
-        """With as many rows as tokens both orders are one shape."""
+        """The axes, without operators with as many rows as tokens, where both orders are one shape."""
         wanted = (
             name for name in plan.operator_names if plan.matmul(name, 1).rows != plan.partition.standard_sizes[-1]
         )
