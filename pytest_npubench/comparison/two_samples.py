@@ -135,7 +135,7 @@ def weigh_two_samples(old: FloatArray, new: FloatArray, rule: Rule) -> Weighed:
         num_old=num_old,
         num_new=num_new,
     )
-    return Weighed(rule=rule, shift=shift, taken_off=taken_off, found=difference)
+    return Weighed(rule=rule, shift=shift, taken_off=taken_off, difference=difference)
 
 
 def _shared(old: FloatArray, new: FloatArray, margin: float) -> tuple[SuiteShift | None, FloatArray, float]:

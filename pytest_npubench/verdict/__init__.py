@@ -109,14 +109,14 @@ class Gate:
 
     def __str__(self) -> str:
         value, limit = self._text(self.value), self._text(self.limit)
-        held = f"{value} {'<=' if self.passed else '>'} {limit}"
+        comparison = f"{value} {'<=' if self.passed else '>'} {limit}"
         if self.interval is None:
-            return f"{self.metric} {held}"
+            return f"{self.metric} {comparison}"
         low, high = map(self._text, self.interval)
         interval = f"(95 % interval {low} to {high})"
         if self.in_doubt:
             return f"{self.metric} {value} {interval}, limit {limit}: not known well enough"
-        return f"{self.metric} {held} {interval}"
+        return f"{self.metric} {comparison} {interval}"
 
     def _text(self, number: float) -> str:
         if self.unit == "%":

@@ -210,15 +210,15 @@ class Cases:
     def read(cls, records: Iterable[Mapping[str, Any]]) -> Cases:
         """Records that the journal's reader has checked. One with a verdict that is not known here, or a number that
         cannot be reckoned with, is unread."""
-        found: list[CaseRecord[Mapping[str, Any]]] = []
+        readable: list[CaseRecord[Mapping[str, Any]]] = []
         unread: list[str] = []
         for record in records:
             try:
                 _check_numbers(record)
-                found.append(_case_record(record))
+                readable.append(_case_record(record))
             except (KeyError, TypeError, ValueError) as error:
                 unread.append(_unread(str(record.get("id")), error))
-        return cls(tuple(found), unread)
+        return cls(tuple(readable), unread)
 
     def by(self, key: Callable[[CaseRecord[Any]], KeyT]) -> dict[KeyT, Cases]:
         """In groups, in the order of the first of each; of these nothing is unread yet."""
@@ -230,16 +230,16 @@ class Cases:
     def of(self, kind: str, detail: type[DetailT]) -> list[CaseRecord[DetailT]]:
         """The cases of that kind that left a detail, with the detail as a record of that class; an invalid case has
         none."""
-        found = []
+        typed = []
         for record in self.records:
             if record.kind == kind and record.detail:
                 try:
-                    own = msgspec.convert(record.detail, detail)
+                    as_detail = msgspec.convert(record.detail, detail)
                 except msgspec.ValidationError as error:
                     self.unread.append(_unread(record.id, error))
                 else:
-                    found.append(replace(cast(CaseRecord[Any], record), detail=own))
-        return found
+                    typed.append(replace(cast(CaseRecord[Any], record), detail=as_detail))
+        return typed
 
 
 def _unread(case: str, error: Exception) -> str:

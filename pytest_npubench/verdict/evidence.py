@@ -71,8 +71,8 @@ def change_for_worse(law: NoiseLaw, nights: Nights, gone: Nights, number: FloatA
     rows = np.flatnonzero(leaning(law, nights, may_begin, np.maximum(spread, law.typical)) > LEANING)
     for start in range(0, len(rows), ROWS_AT_ONCE):
         chosen = rows[start : start + ROWS_AT_ONCE]
-        found, first = _evidence(law, nights.of(chosen), gone.of(chosen), may_begin[chosen])
-        change.log_evidence[chosen] = np.where(found > 0, found * tempering, found)
+        evidence, first = _evidence(law, nights.of(chosen), gone.of(chosen), may_begin[chosen])
+        change.log_evidence[chosen] = np.where(evidence > 0, evidence * tempering, evidence)
         change.first[chosen] = first
     return change
 

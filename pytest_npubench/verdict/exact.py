@@ -36,14 +36,14 @@ def judge_exact(
         return Verdict(kind=VerdictKind.INCONCLUSIVE, reason=f"an accepted session: {error}")
     low, high = min(accepted), max(accepted)
     ratio = now / accepted[-1] if accepted[-1] else None
-    known = f"{low:.12g}" if low == high else f"{low:.12g} to {high:.12g}"
+    before = f"{low:.12g}" if low == high else f"{low:.12g} to {high:.12g}"
     room = margin or 0.0
     if low - room * abs(low) <= now <= high + room * abs(high):
-        return Verdict(kind=VerdictKind.UNCHANGED, reason=f"{now:.12g}, accepted {known}", ratio=ratio)
+        return Verdict(kind=VerdictKind.UNCHANGED, reason=f"{now:.12g}, accepted {before}", ratio=ratio)
     is_worse = now > high if better == "lower" else now < low
     repeats = f"a counter that repeats within {margin:.2%}" if margin else "a counter that repeats exactly"
     kind = VerdictKind.REGRESSED if is_worse else VerdictKind.IMPROVED
-    return Verdict(kind=kind, reason=f"{now:.12g}, accepted {known}: {repeats}", ratio=ratio)
+    return Verdict(kind=kind, reason=f"{now:.12g}, accepted {before}: {repeats}", ratio=ratio)
 
 
 def _worst(session: Session, better: Better) -> float:

@@ -144,9 +144,9 @@ def _without_weighing(case: CaseEntries) -> Verdict | None:
     """The verdict of a case that cannot be weighed."""
     if isinstance(case.current, str):
         return Verdict(kind=VerdictKind.INVALID, reason=case.current)
-    for index, found in enumerate(case.accepted.values(), start=1):
-        if isinstance(found, str):
-            reason = f"accepted session {index} of {len(case.accepted)}: {found}"
+    for index, entries in enumerate(case.accepted.values(), start=1):
+        if isinstance(entries, str):
+            reason = f"accepted session {index} of {len(case.accepted)}: {entries}"
             return Verdict(kind=VerdictKind.INCONCLUSIVE, reason=reason)
     if len(case.accepted) < MIN_SESSIONS:
         return Verdict(kind=VerdictKind.NO_BASELINE, reason=wording.too_few(len(case.accepted), MIN_SESSIONS))

@@ -109,13 +109,13 @@ def relative_variance(num_processes: FloatArray, process_share: float) -> FloatA
     return 1 - process_share + process_share / np.maximum(np.nan_to_num(num_processes, nan=1.0), 1.0)
 
 
-def split(case: str, found: CaseEntries, since: str | None, *, is_disturbed: bool) -> CaseNights:
+def split(case: str, nights: CaseEntries, since: str | None, *, is_disturbed: bool) -> CaseNights:
     """Reference and later nights; sessions that cannot be used are not among the later ones, and neither are those
     that came before a change which is known: they are as the reference, and no part of the change."""
-    accepted = {name: entries for name, entries in found.accepted.items() if not isinstance(entries, str)}
+    accepted = {name: entries for name, entries in nights.accepted.items() if not isinstance(entries, str)}
     later, gone = (
         {name: entries for name, entries in part.items() if not isinstance(entries, str)}
-        for part in (found.later, found.gone)
+        for part in (nights.later, nights.gone)
     )
     names = list(accepted)
     cut = names.index(since) if since in accepted else len(names)
@@ -127,11 +127,11 @@ def split(case: str, found: CaseEntries, since: str | None, *, is_disturbed: boo
         reference = reference[:NUM_FIRST] + reference[-NUM_LAST:]
     return CaseNights(
         case=case,
-        rule=found.rule,
+        rule=nights.rule,
         reference={name: accepted[name] for name in reference},
         later={**{name: accepted[name] for name in names[cut:]}, **later},
         gone=gone,
-        current=None if isinstance(found.current, str) else found.current,
+        current=None if isinstance(nights.current, str) else nights.current,
         since=since,
         is_disturbed=is_disturbed,
     )

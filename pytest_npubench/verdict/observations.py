@@ -87,12 +87,12 @@ def _figures(processes: list[Process], scale: Scale, level: float) -> list[float
     for length, indices in by_length.items():
         chosen = [processes[index] for index in indices]
         rows = _numbers(chosen, 2) if length > 0 else None
-        found: list[float | str]
+        of_length: list[float | str]
         if rows is not None and np.isfinite(rows).all():
-            found = [_checked(figure, scale) for figure in np.quantile(rows, level, axis=1).tolist()]
+            of_length = [_checked(figure, scale) for figure in np.quantile(rows, level, axis=1).tolist()]
         else:
-            found = [_figure(samples, scale, level) for samples in chosen]
-        for index, figure in zip(indices, found, strict=True):
+            of_length = [_figure(samples, scale, level) for samples in chosen]
+        for index, figure in zip(indices, of_length, strict=True):
             figures[index] = figure
     return figures
 

@@ -53,14 +53,14 @@ def judge_pairs(
     differences: dict[str, FloatArray] = {}
     for case, measured in pairs.items():
         try:
-            found = _differences(measured, rule)
+            entries = _differences(measured, rule)
         except UnusableError as error:
             verdicts[case] = Verdict(kind=VerdictKind.INVALID, reason=str(error))
             continue
-        if len(found) < MIN_PAIRS:
-            verdicts[case] = Verdict(kind=VerdictKind.INCONCLUSIVE, reason=too_few_pairs(len(found), MIN_PAIRS))
+        if len(entries) < MIN_PAIRS:
+            verdicts[case] = Verdict(kind=VerdictKind.INCONCLUSIVE, reason=too_few_pairs(len(entries), MIN_PAIRS))
         else:
-            differences[case] = found
+            differences[case] = entries
     shift = None
     if differences:
         try:
@@ -92,7 +92,7 @@ def weigh_pairs(entries: FloatArray, rule: Rule) -> Weighed:
     num_pairs = np.isfinite(entries).sum(axis=1).astype(np.float64)
     shift = common_shift(entries, rule.entry(rule.margin))
     common = shift.nights if shift else np.zeros(entries.shape[1])
-    found = difference_of(
+    difference = difference_of(
         np.nanmean(entries, axis=1),
         np.nanvar(entries - common, axis=1, ddof=1),
         num_pairs - 1.0,
@@ -101,4 +101,4 @@ def weigh_pairs(entries: FloatArray, rule: Rule) -> Weighed:
         num_old=np.full(len(entries), MANY),  # A is 0 by definition: nothing of the error is its own
         num_new=num_pairs,
     )
-    return Weighed(rule=rule, shift=shift, taken_off=False, found=found)
+    return Weighed(rule=rule, shift=shift, taken_off=False, difference=difference)

@@ -62,17 +62,17 @@ def spread_alarms(
 def _alarms(
     figure: SpreadFigure, accepted: Mapping[str, Sequence[Session]], current: Mapping[str, Session], better: Better
 ) -> dict[str, str]:
-    told = {case: [one for one in accepted[case] if _tells(one, figure)] for case in current}
-    cases = [case for case in current if len(told[case]) >= MIN_SESSIONS and _tells(current[case], figure)]
+    showing = {case: [session for session in accepted[case] if _tells(session, figure)] for case in current}
+    cases = [case for case in current if len(showing[case]) >= MIN_SESSIONS and _tells(current[case], figure)]
     level = figure.level if better == "lower" else 1 - figure.level
     entries = iter(
-        many_entries([one for case in cases for one in (current[case], *told[case])], "ratio", better, level)
+        many_entries([session for case in cases for session in (current[case], *showing[case])], "ratio", better, level)
     )
-    found = {case: [next(entries) for _ in range(1 + len(told[case]))] for case in cases}
+    by_case = {case: [next(entries) for _ in range(1 + len(showing[case]))] for case in cases}
     usable = {
-        case: np.array([one.mean() for one in rows if not isinstance(one, str)])
-        for case, rows in found.items()
-        if not any(isinstance(one, str) for one in rows)
+        case: np.array([entry.mean() for entry in rows if not isinstance(entry, str)])
+        for case, rows in by_case.items()
+        if not any(isinstance(entry, str) for entry in rows)
     }
     middle = float(np.median([_deviation(row[1:]) for row in usable.values()])) if usable else 0.0
     deviations = {case: max(_deviation(row[1:]), middle) for case, row in usable.items()}

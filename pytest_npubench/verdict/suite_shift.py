@@ -51,20 +51,20 @@ class SuiteShift:
 def suite_shift(baseline: FloatArray, current: FloatArray, margin: float) -> SuiteShift | None:
     """From entries [C, K] with 2 or more a row and tonight's first processes [C], NaN for none; None where cases or
     sessions are too few to tell. A night with too few cases is left as it is."""
-    told = np.isfinite(baseline).sum(axis=0) >= MIN_CASES
+    enough = np.isfinite(baseline).sum(axis=0) >= MIN_CASES
     num_cases = int(np.isfinite(current).sum())
-    if told.sum() < MIN_SESSIONS or num_cases < MIN_CASES:
+    if enough.sum() < MIN_SESSIONS or num_cases < MIN_CASES:
         return None
     level = np.nanmean(baseline, axis=1, keepdims=True)
-    nights = np.zeros(len(told))
-    nights[told] = np.nanmedian((baseline - level)[:, told], axis=0)
-    centre, num_nights = float(nights[told].mean()), int(told.sum())
-    nights = np.where(told, nights - centre, 0.0)
+    nights = np.zeros(len(enough))
+    nights[enough] = np.nanmedian((baseline - level)[:, enough], axis=0)
+    centre, num_nights = float(nights[enough].mean()), int(enough.sum())
+    nights = np.where(enough, nights - centre, 0.0)
     spread = np.nanstd(baseline - level - nights, axis=1, ddof=1)
     typical = float(np.median(spread)) ** 2
     tonight = _of_those_alike(current - level[:, 0] - centre, np.maximum(spread, math.sqrt(typical)))
     # a median's own error is there even where no two nights differ
-    variance = max(float(nights[told].var(ddof=1)), MEDIAN_EFFICIENCY * typical / num_cases)
+    variance = max(float(nights[enough].var(ddof=1)), MEDIAN_EFFICIENCY * typical / num_cases)
     error = math.sqrt(variance * (1 + 1 / num_nights))
     return _tested(nights, tonight, error, num_nights - 1, margin, num_cases)
 
@@ -83,14 +83,14 @@ def _of_those_alike(apart: FloatArray, spread: FloatArray) -> float:
 
 def common_shift(differences: FloatArray, margin: float) -> SuiteShift | None:
     """What B does to all cases alike, from differences B - A, [C, P pairs]; None where cases or pairs are too few."""
-    told = np.isfinite(differences).sum(axis=0) >= MIN_CASES
-    if told.sum() < MIN_SESSIONS:
+    enough = np.isfinite(differences).sum(axis=0) >= MIN_CASES
+    if enough.sum() < MIN_SESSIONS:
         return None
-    medians = np.nanmedian(differences[:, told], axis=0)
+    medians = np.nanmedian(differences[:, enough], axis=0)
     mean, num_pairs = float(medians.mean()), len(medians)
     error = float(medians.std(ddof=1)) / math.sqrt(num_pairs)
-    pairs = np.zeros(len(told))
-    pairs[told] = medians - mean
+    pairs = np.zeros(len(enough))
+    pairs[enough] = medians - mean
     return _tested(pairs, mean, error, num_pairs - 1, margin, len(differences))
 
 

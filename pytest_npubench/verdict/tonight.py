@@ -213,8 +213,8 @@ class Tonight:
         rows = np.flatnonzero(self.measured & ~self.changed_before & ~self.table.disturbed)
         if len(rows):
             nights, gone = (part.of(rows).turned(sign) for part in (self.nights, self.gone))
-            found = change_for_worse(law, nights, gone, number[rows], self.tempering)
-            change.log_evidence[rows], change.first[rows] = found.log_evidence, found.first
+            part_change = change_for_worse(law, nights, gone, number[rows], self.tempering)
+            change.log_evidence[rows], change.first[rows] = part_change.log_evidence, part_change.first
         return change
 
     def _beyond_margin(self, change: Change, sign: int) -> BoolArray:

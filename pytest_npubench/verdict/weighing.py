@@ -82,13 +82,13 @@ class Weighed:
     rule: Rule
     shift: SuiteShift | None
     taken_off: bool
-    found: Difference
+    difference: Difference
 
     def verdicts(self) -> Iterator[Verdict]:
         """One verdict a case, in the order given."""
-        low, high = interval(self.found.estimate, self.found.error, self.found.freedom, COVERAGE)
+        low, high = interval(self.difference.estimate, self.difference.error, self.difference.freedom, COVERAGE)
         for row, kind in enumerate(self._kinds(low, high)):
-            estimate, ends = float(self.found.estimate[row]), (float(low[row]), float(high[row]))
+            estimate, ends = float(self.difference.estimate[row]), (float(low[row]), float(high[row]))
             mde = self.rule.fraction(float(self._mde[row]))
             yield Verdict(
                 kind=kind,
@@ -99,8 +99,10 @@ class Weighed:
             )
 
     def _reason(self, row: int, kind: VerdictKind, ends: tuple[float, float], mde: float) -> Iterator[str]:
-        estimate = float(self.found.estimate[row])
-        yield change_with_interval(self.rule, estimate, ends, f"in B, over {counted(self.found.num_new[row], 'pair')}")
+        estimate = float(self.difference.estimate[row])
+        yield change_with_interval(
+            self.rule, estimate, ends, f"in B, over {counted(self.difference.num_new[row], 'pair')}"
+        )
         if kind in (VerdictKind.REGRESSED, VerdictKind.IMPROVED):
             p = (self._adjusted_slower if estimate >= 0 else self._adjusted_faster)[row]
             yield f"margin {percent(self.rule.margin)}, p {p:.2g} over {counted(len(self._adjusted_slower), 'case')}"
@@ -121,11 +123,11 @@ class Weighed:
 
     @cached_property
     def _adjusted_slower(self) -> FloatArray:
-        return adjusted_p_values(self.found.p(self.rule.entry(self.rule.margin)))
+        return adjusted_p_values(self.difference.p(self.rule.entry(self.rule.margin)))
 
     @cached_property
     def _adjusted_faster(self) -> FloatArray:
-        return adjusted_p_values(self.found.p(self.rule.entry(self.rule.margin), -1))
+        return adjusted_p_values(self.difference.p(self.rule.entry(self.rule.margin), -1))
 
     def _equivalence_p(self) -> FloatArray:
         """TOST: both a change for the worse and one for the better beyond the limit are ruled out.
@@ -135,7 +137,7 @@ class Weighed:
         """
         limit = self.rule.entry(EQUIVALENCE_LIMIT)
         shifts = (0.0, self.shift.tonight) if self.shift and self.taken_off else (0.0,)
-        moved = [replace(self.found, estimate=self.found.estimate + shift) for shift in shifts]
+        moved = [replace(self.difference, estimate=self.difference.estimate + shift) for shift in shifts]
         return np.max([one.p(-limit, -sign) for one in moved for sign in (1, -1)], axis=0)  # type: ignore[no-any-return]
 
     @cached_property
@@ -143,10 +145,10 @@ class Weighed:
         """What would be found in 4 of 5 runs, were no other case worse: Benjamini-Hochberg's first step, q / m."""
         return minimum_detectable_effect(
             margin=self.rule.entry(self.rule.margin),
-            standard_deviation=self.found.deviation,
-            num_sessions=self.found.num_old,
-            num_processes=self.found.num_new,
+            standard_deviation=self.difference.deviation,
+            num_sessions=self.difference.num_old,
+            num_processes=self.difference.num_new,
             night_share=0.0,
-            degrees_of_freedom=self.found.freedom,
-            level=min(self.rule.q / len(self.found.estimate), (1 - COVERAGE) / 2),
+            degrees_of_freedom=self.difference.freedom,
+            level=min(self.rule.q / len(self.difference.estimate), (1 - COVERAGE) / 2),
         )

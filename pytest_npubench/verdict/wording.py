@@ -50,46 +50,46 @@ class Finding:
     is_disturbed: bool
 
 
-def reason(found: Finding, rule: Rule, shift: SuiteShift | None) -> str:
+def reason(finding: Finding, rule: Rule, shift: SuiteShift | None) -> str:
     """For example: "5.1 % worse since 2026-11-20 (3 nights, 95 % interval 3.9 to 6.2 %); evidence 310,000 : 1 ..."."""
-    return "; ".join(_parts(found, rule, shift))
+    return "; ".join(_parts(finding, rule, shift))
 
 
-def _parts(found: Finding, rule: Rule, shift: SuiteShift | None) -> Iterator[str]:
-    changed = found.kind in (VerdictKind.REGRESSED, VerdictKind.IMPROVED)
-    if found.since is not None and not changed:
-        what = f"the improvement of {found.since}" if found.was_better else f"the regression of {found.since}"
-        yield f"{what} is gone after {counted(found.num_nights, 'night')}, which stay out of the baseline"
-    if found.since is None or found.since == TONIGHT or not changed:
-        where = f"than {counted(found.num_accepted, 'accepted session')}"
+def _parts(finding: Finding, rule: Rule, shift: SuiteShift | None) -> Iterator[str]:
+    changed = finding.kind in (VerdictKind.REGRESSED, VerdictKind.IMPROVED)
+    if finding.since is not None and not changed:
+        what = f"the improvement of {finding.since}" if finding.was_better else f"the regression of {finding.since}"
+        yield f"{what} is gone after {counted(finding.num_nights, 'night')}, which stay out of the baseline"
+    if finding.since is None or finding.since == TONIGHT or not changed:
+        where = f"than {counted(finding.num_accepted, 'accepted session')}"
     else:
-        where = f"since {found.since}, {counted(found.num_nights, 'night')}"
-    yield change_with_interval(rule, found.worse_by, found.ends, where)
+        where = f"since {finding.since}, {counted(finding.num_nights, 'night')}"
+    yield change_with_interval(rule, finding.worse_by, finding.ends, where)
     if changed:
-        yield from _proof(found)
+        yield from _proof(finding)
     else:
-        soon = min(found.seen_soon, found.seen_tonight)
-        could = [_size(rule, seen) for seen in (found.seen_tonight, soon)]
+        soon = min(finding.seen_soon, finding.seen_tonight)
+        could = [_size(rule, seen) for seen in (finding.seen_tonight, soon)]
         yield f"could have seen {could[0]} tonight, {could[1]} within three nights"
-        evidence, wanted = found.odds
-        if evidence > DOUBTFUL and found.kind is VerdictKind.INCONCLUSIVE:
+        evidence, wanted = finding.odds
+        if evidence > DOUBTFUL and finding.kind is VerdictKind.INCONCLUSIVE:
             yield f"in doubt: evidence {_odds(evidence)} that it became worse, {_odds(wanted)} is needed"
-    if found.unconfirmed:
+    if finding.unconfirmed:
         yield "not confirmed: the fresh processes do not show it"
-    if found.num_processes > 1:
-        apart = "" if found.disagree is None else f" that disagree by {percent(rule.fraction(found.disagree))}"
-        yield f"measured in {found.num_processes} processes{apart}"
-    if found.is_disturbed:
+    if finding.num_processes > 1:
+        apart = "" if finding.disagree is None else f" that disagree by {percent(rule.fraction(finding.disagree))}"
+        yield f"measured in {finding.num_processes} processes{apart}"
+    if finding.is_disturbed:
         yield "something else used the device for a part of this night, which is no evidence beside others"
     if shift is not None:
         yield suite_words(rule, shift, not shift.moved)
 
 
-def _proof(found: Finding) -> Iterator[str]:
-    evidence, wanted = found.odds
-    of = counted(found.num_judged, "metric")
-    if found.since == TONIGHT:
-        once, enough = (_two_digits(1 / max(p, 1e-12)) for p in (found.p, found.p_wanted))
+def _proof(finding: Finding) -> Iterator[str]:
+    evidence, wanted = finding.odds
+    of = counted(finding.num_judged, "metric")
+    if finding.since == TONIGHT:
+        once, enough = (_two_digits(1 / max(p, 1e-12)) for p in (finding.p, finding.p_wanted))
         yield f"a night like this comes once in {once} case-nights, once in {enough} is needed for {of}"
     elif evidence >= wanted:
         yield f"evidence {_odds(evidence)} that it changed, {_odds(wanted)} is needed for {of}"

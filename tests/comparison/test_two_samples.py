@@ -21,9 +21,9 @@ def sessions(entries):
 def test_the_worked_number():
     """(5 - 1) / sqrt(2 / 3) = 4.90 with 4 degrees."""
     old, new = np.array([[0.0, 0.01, 0.02]]), np.array([[0.05, 0.06, 0.07]])
-    found = weigh_two_samples(old, new, Rule(margin=0.01, scale="difference"))
-    assert found.found.p(0.01)[0] == pytest.approx(stats.t.sf(4.898979, 4), rel=1e-6) == pytest.approx(0.0040, abs=5e-5)
-    assert found.found.error[0] == pytest.approx(0.0081650, rel=1e-4)
+    found = weigh_two_samples(old, new, Rule(margin=0.01, scale="difference")).difference
+    assert found.p(0.01)[0] == pytest.approx(stats.t.sf(4.898979, 4), rel=1e-6) == pytest.approx(0.0040, abs=5e-5)
+    assert found.error[0] == pytest.approx(0.0081650, rel=1e-4)
 
 
 @settings(max_examples=40, deadline=None)
@@ -34,8 +34,8 @@ def test_one_case_alone_is_students_two_sample_test(num_old, num_new, effect, ma
     found = weigh_two_samples(old[None], new[None], Rule(margin=margin, scale="difference"))
     slower = stats.ttest_ind(new - margin, old, equal_var=True, alternative="greater")
     faster = stats.ttest_ind(new + margin, old, equal_var=True, alternative="less")
-    assert found.found.p(margin)[0] == pytest.approx(slower.pvalue, rel=1e-9, abs=1e-15)
-    assert found.found.p(margin, -1)[0] == pytest.approx(faster.pvalue, rel=1e-9, abs=1e-15)
+    assert found.difference.p(margin)[0] == pytest.approx(slower.pvalue, rel=1e-9, abs=1e-15)
+    assert found.difference.p(margin, -1)[0] == pytest.approx(faster.pvalue, rel=1e-9, abs=1e-15)
     (verdict,) = found.verdicts()
     low, high = stats.ttest_ind(new, old, equal_var=True).confidence_interval(0.95)
     assert verdict.interval == pytest.approx((low, high))
@@ -49,7 +49,7 @@ def test_the_detectable_change_is_what_four_of_five_find():
     away = brentq(lambda delta: stats.nct.sf(stats.t.ppf(0.975, 16), 16, delta) - 0.8, 0, 10)
     planted = 0.01 + away * 0.01 * np.sqrt(1 / 10 + 1 / 8)
     sides = ((rng.normal(0, 0.01, (1, 10)), rng.normal(planted, 0.01, (1, 8))) for _ in range(600))
-    hits = sum(weigh_two_samples(old, new, rule).found.p(0.01)[0] < 0.025 for old, new in sides)
+    hits = sum(weigh_two_samples(old, new, rule).difference.p(0.01)[0] < 0.025 for old, new in sides)
     assert 0.72 < hits / 600 < 0.88
     old, new = rng.normal(0, 0.01, 10), rng.normal(0, 0.01, 8)
     (verdict,) = weigh_two_samples(old[None], new[None], rule).verdicts()

@@ -34,13 +34,13 @@ def test_one_case_is_the_paired_t_test(differences):
     low, high = stats.ttest_1samp(differences, 0.0).confidence_interval(0.95)
     assert verdict.ratio == pytest.approx(math.exp(np.mean(differences)))
     assert verdict.interval == pytest.approx((math.exp(low), math.exp(high)))
-    p = weigh_pairs(np.array([differences]), Rule()).found.p(math.log(1.01))[0]
+    p = weigh_pairs(np.array([differences]), Rule()).difference.p(math.log(1.01))[0]
     assert p == pytest.approx(test.pvalue)
     assert (verdict.kind is VerdictKind.REGRESSED) == (low > math.log(1.01))
 
 
 def test_worked_example():
-    (evidence,) = [weigh_pairs(np.array([[0.04, 0.05, 0.06, 0.05, 0.05]]), Rule()).found]
+    (evidence,) = [weigh_pairs(np.array([[0.04, 0.05, 0.06, 0.05, 0.05]]), Rule()).difference]
     assert evidence.deviation[0] == pytest.approx(0.00707, abs=1e-5)
     assert (evidence.estimate[0] - 0.01) / evidence.error[0] == pytest.approx(12.6, abs=0.1)
 
