@@ -77,8 +77,8 @@ class Registry(Generic[ThingT]):
 
     def unknown(self, name: str, more: str = "") -> RegistryError:
         """The error of a name that is not there. more: what else might be asked for, in words."""
-        known = f"{', '.join(self.names())}{more}"
-        return RegistryError(f"no {self.what} {name!r}; known: {known}{did_you_mean(name, self.names())}")
+        names = f"{', '.join(self.names())}{more}"
+        return RegistryError(f"no {self.what} {name!r}; known: {names}{did_you_mean(name, self.names())}")
 
     def _files(self) -> tuple[str, ...]:
         if self.files is not None:
