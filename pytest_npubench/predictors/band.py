@@ -40,9 +40,9 @@ def half_width_s(timings: Mapping[int, BucketTiming], work: BucketWork, coverage
     Raises MeasurementError where the work uses a bucket whose timing has no errors, ConfigError for a coverage outside
     (0, 1).
     """
-    found = influences(timings, work)
-    variances = np.stack([np.asarray(influence**2 * error.variance_s2) for influence, error in found.values()])
-    degrees_of_freedom = np.array([error.num_samples - 1 for _, error in found.values()], dtype=np.float64)
+    weights = influences(timings, work)
+    variances = np.stack([np.asarray(influence**2 * error.variance_s2) for influence, error in weights.values()])
+    degrees_of_freedom = np.array([error.num_samples - 1 for _, error in weights.values()], dtype=np.float64)
     return t_half_width(variances, degrees_of_freedom, coverage)
 
 
@@ -51,11 +51,11 @@ def influences(
 ) -> dict[tuple[int, int], tuple[FloatArray, PointError]]:
     """a_k of every point that the work rests on, by bucket and place in it. Raises MeasurementError where one has no
     errors."""
-    found = {}
+    weights = {}
     for bucket in sorted(work.prefills.keys() | work.steps.keys()):
         prefills, steps = work.prefills.get(bucket, np.zeros(())), work.steps.get(bucket, np.zeros(()))
         if not timings[bucket].errors and (prefills.any() or steps.any()):
             raise MeasurementError(f"bucket {bucket}: its error is unknown; fit it from at least 2 rounds of samples")
         for index, error in enumerate(timings[bucket].errors):
-            found[bucket, index] = (prefills * error.ttft_weight + steps * error.tbt_weight, error)
-    return found
+            weights[bucket, index] = (prefills * error.ttft_weight + steps * error.tbt_weight, error)
+    return weights

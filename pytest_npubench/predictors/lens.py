@@ -88,9 +88,9 @@ class LensPredictor:
         prefill_s, decode_s = self._request_times.phases_s(flat_inputs, flat_steps)
         if self._transitions is not None:
             for chunk in chunks(inputs.size):
-                own, its_steps = flat_inputs[chunk], flat_steps[chunk]
-                last = np.where(its_steps > 0, own + its_steps, 0)
-                decode_s[chunk] += self._transitions.decode_moves_s(own, last)
+                chunk_inputs, chunk_steps = flat_inputs[chunk], flat_steps[chunk]
+                last = np.where(chunk_steps > 0, chunk_inputs + chunk_steps, 0)
+                decode_s[chunk] += self._transitions.decode_moves_s(chunk_inputs, last)
         if not inputs.ndim:
             return Prediction(prefill_s=prefill_s.item(), decode_s=decode_s.item())
         return Prediction(prefill_s=prefill_s.reshape(inputs.shape), decode_s=decode_s.reshape(inputs.shape))
@@ -263,10 +263,10 @@ def _lengths(batch: Sequence[Request]) -> list[tuple[int, int]]:
     return [(item.input_tokens, item.output_tokens) for item in batch]
 
 
-def _times(spans: Spans, name: str, known: Mapping[int, float | None]) -> dict[int, float]:
+def _times(spans: Spans, name: str, timings: Mapping[int, float | None]) -> dict[int, float]:
     times: dict[int, float] = {}
     for edge, bucket in zip(spans.edges, spans.buckets, strict=True):
-        seconds = known.get(bucket)
+        seconds = timings.get(bucket)
         if seconds is None:
             raise ConfigError(f"lengths up to {edge} run in bucket {bucket}, for which the profile has no {name}")
         times[bucket] = seconds

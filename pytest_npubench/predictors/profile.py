@@ -90,8 +90,8 @@ class BucketProfile:
         object.__setattr__(self, "buckets", ordered)
         if type(self.batch_size) is not int or self.batch_size < 1:
             raise ConfigError(f"batch_size is {self.batch_size!r}; want an integer of at least 1")
-        for name, known in (("ttft_s", self.prefill_buckets), ("tbt_s", self.decode_buckets)):
-            if not known:
+        for name, timed in (("ttft_s", self.prefill_buckets), ("tbt_s", self.decode_buckets)):
+            if not timed:
                 raise ConfigError(f"none of the buckets {tuple(ordered)} has a {name}; want it in at least one")
         if self.transitions_s is not None:
             self._check_transitions(self.transitions_s)
@@ -145,8 +145,8 @@ class BucketProfile:
         if not isinstance(data, dict) or data.get("format") != FORMAT:
             raise StoreError(f"{PROFILE}: no object with format {FORMAT!r}")
         if data.get("version") != VERSION:
-            known = f"this release reads version {VERSION}"
-            raise FormatVersionError(f"{PROFILE}: version {data.get('version')!r}; {known}")
+            readable = f"this release reads version {VERSION}"
+            raise FormatVersionError(f"{PROFILE}: version {data.get('version')!r}; {readable}")
         try:
             return JSON.record(cls, data, others=("format", "version"))
         except WrongEntryError as error:

@@ -48,11 +48,11 @@ class Line:
         wanted = np.asarray(lengths, dtype=np.float64)
         if len(self.lengths) == 1:
             return np.full(wanted.shape, self.seconds[0])
-        known, seconds = np.asarray(self.lengths), np.asarray(self.seconds)
-        piece = np.clip(np.searchsorted(known, wanted) - 1, 0, len(known) - 2)
-        slopes = np.diff(seconds) / np.diff(known)
-        found: npt.NDArray[np.float64] = np.maximum(seconds[piece] + slopes[piece] * (wanted - known[piece]), 0.0)
-        return found
+        positions, seconds = np.asarray(self.lengths), np.asarray(self.seconds)
+        piece = np.clip(np.searchsorted(positions, wanted) - 1, 0, len(positions) - 2)
+        slopes = np.diff(seconds) / np.diff(positions)
+        step_s: npt.NDArray[np.float64] = np.maximum(seconds[piece] + slopes[piece] * (wanted - positions[piece]), 0.0)
+        return step_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,5 +102,5 @@ class RaggedLens:
 
 
 def _line(lengths: Mapping[int, float], seconds: Mapping[int, float | None]) -> Line:
-    found = sorted((lengths[bucket], value) for bucket, value in seconds.items() if value is not None)
-    return Line(tuple(length for length, _ in found), tuple(value for _, value in found))
+    points = sorted((lengths[bucket], value) for bucket, value in seconds.items() if value is not None)
+    return Line(tuple(length for length, _ in points), tuple(value for _, value in points))

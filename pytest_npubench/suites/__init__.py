@@ -90,8 +90,8 @@ def case_kind(name: str, markers: Collection[str] = ()) -> CaseKind[Any]:
     Raises RegistryError on an unknown one, or where the markers do not tell which; BrokenEntryError on an unknown one
     where a suite cannot be had, as it may be that suite's.
     """
-    found = usable()
-    having = [one for one in found if name in one.kinds]
+    suites = usable()
+    having = [one for one in suites if name in one.kinds]
     named = [one for one in having if one.name in markers]
     having = named or [one for one in having if not one.only_by_name] or having
     if len(having) > 1:
@@ -99,7 +99,7 @@ def case_kind(name: str, markers: Collection[str] = ()) -> CaseKind[Any]:
         raise RegistryError(f"case kind {name!r} belongs to {belonging}; give the test the marker of one of them")
     if having:
         return having[0].kind(name)
-    kinds = [kind for one in found for kind in one.kinds]
+    kinds = [kind for one in suites for kind in one.kinds]
     unknown = f"no case kind {name!r}; known: {', '.join(kinds)}{did_you_mean(name, kinds)}"
     if broken := [why for _, why in _tried() if why]:
         raise BrokenEntryError("; ".join([unknown, *broken]))

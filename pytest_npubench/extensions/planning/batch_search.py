@@ -70,12 +70,12 @@ def best_batch(
 ) -> BatchSpeed:
     """The cheapest within the limits, of equal ones the smallest batch. Raises InfeasibleError naming the limit that
     none keeps."""
-    kept = [one for one in speeds if keeps_ttft(one, max_ttft_s) and keeps_tbt(one, max_tbt_s)]
+    kept = [speed for speed in speeds if keeps_ttft(speed, max_ttft_s) and keeps_tbt(speed, max_tbt_s)]
     if kept:
-        return min(kept, key=lambda one: (one.cost, one.batch_size))
+        return min(kept, key=lambda speed: (speed.cost, speed.batch_size))
     for what, limit_s, seconds in (
-        ("TTFT", max_ttft_s, [one.ttft_s for one in speeds]),
-        ("TBT", max_tbt_s, [one.tbt_s or 0.0 for one in speeds]),
+        ("TTFT", max_ttft_s, [speed.ttft_s for speed in speeds]),
+        ("TBT", max_tbt_s, [speed.tbt_s or 0.0 for speed in speeds]),
     ):
         if limit_s is not None and (least_s := min(seconds)) > limit_s:
             least = speeds[seconds.index(least_s)]
@@ -86,12 +86,12 @@ def best_batch(
     raise InfeasibleError("no batch size keeps TTFT and TBT together; each limit alone is kept by some")
 
 
-def keeps_ttft(one: BatchSpeed, limit_s: float | None) -> bool:
-    return limit_s is None or one.ttft_s <= limit_s
+def keeps_ttft(speed: BatchSpeed, limit_s: float | None) -> bool:
+    return limit_s is None or speed.ttft_s <= limit_s
 
 
-def keeps_tbt(one: BatchSpeed, limit_s: float | None) -> bool:
-    return limit_s is None or one.tbt_s is None or one.tbt_s <= limit_s
+def keeps_tbt(speed: BatchSpeed, limit_s: float | None) -> bool:
+    return limit_s is None or speed.tbt_s is None or speed.tbt_s <= limit_s
 
 
 def _step_quantile_s(demand: Demand, profile: BucketProfile, quantile: float) -> float | None:

@@ -95,11 +95,11 @@ class Limits:
         """Raises ConfigError for no bucket at all, and for a limit on what a candidate does not tell."""
         if self.max_buckets is not None and self.max_buckets < 1:
             raise ConfigError(f"max_buckets is {self.max_buckets}; want at least 1")
-        for name, limit, known in (
+        for name, limit, costs in (
             ("compile time", self.max_compile_s, self.compile_s),
             ("memory", self.max_memory_bytes, self.memory_bytes),
         ):
-            if limit is not None and (missing := [bucket for bucket in edges if bucket not in known]):
+            if limit is not None and (missing := [bucket for bucket in edges if bucket not in costs]):
                 raise ConfigError(f"the {name} of bucket {missing[0]} is not known; a limit wants that of every bucket")
 
 
@@ -131,15 +131,15 @@ def best_sets(
     """
     limits.check(demand.edges)
     _check_feasible(demand, limits)
-    found: dict[int, BucketSet] = {}
-    for one in _unbeaten(demand, profile, limits, choice):
-        size = len(one.buckets)
-        if size not in found or one.seconds < found[size].seconds:
-            found[size] = one
+    best: dict[int, BucketSet] = {}
+    for bucket_set in _unbeaten(demand, profile, limits, choice):
+        size = len(bucket_set.buckets)
+        if size not in best or bucket_set.seconds < best[size].seconds:
+            best[size] = bucket_set
     kept: list[BucketSet] = []
-    for _, one in sorted(found.items()):
-        if not kept or one.seconds < kept[-1].seconds:
-            kept.append(one)
+    for _, chosen in sorted(best.items()):
+        if not kept or chosen.seconds < kept[-1].seconds:
+            kept.append(chosen)
     return tuple(kept)
 
 
@@ -147,13 +147,13 @@ def set_seconds(demand: Demand, profile: BucketProfile, buckets: Sequence[int], 
     """Predicted seconds of all batches with these buckets. Raises LengthError where they do not hold a length."""
     if not buckets or max(buckets) < demand.longest:
         raise LengthError(f"buckets {tuple(buckets)} do not hold what bucket {demand.longest} holds")
-    one = BucketSet(buckets=(), seconds=0.0)
+    chosen = BucketSet(buckets=(), seconds=0.0)
     state: _State = None
-    for place in reversed(range(len(demand.edges))):
-        if demand.edges[place] in buckets:
-            one, state = _including(place, one, state, demand, profile, Limits(), choice)
-        one = _served(place, one, state, demand, profile)
-    return one.seconds
+    for index in reversed(range(len(demand.edges))):
+        if demand.edges[index] in buckets:
+            chosen, state = _including(index, chosen, state, demand, profile, Limits(), choice)
+        chosen = _served(index, chosen, state, demand, profile)
+    return chosen.seconds
 
 
 _State = tuple[int, int] | None
@@ -162,16 +162,16 @@ _State = tuple[int, int] | None
 
 def _unbeaten(demand: Demand, profile: BucketProfile, limits: Limits, choice: Choice) -> Iterator[BucketSet]:
     states: dict[_State, list[BucketSet]] = {None: [BucketSet(buckets=(), seconds=0.0)]}
-    for place in reversed(range(len(demand.edges))):
-        asked = demand.prefills[place] or demand.steps[place]
+    for index in reversed(range(len(demand.edges))):
+        asked = demand.prefills[index] or demand.steps[index]
         reached: dict[_State, list[BucketSet]] = {}
         for state, partial in states.items():
-            for one in partial:
-                larger, its_state = _including(place, one, state, demand, profile, limits, choice)
+            for chosen in partial:
+                larger, its_state = _including(index, chosen, state, demand, profile, limits, choice)
                 if _within(larger, limits):
-                    _keep(reached.setdefault(its_state, []), _served(place, larger, its_state, demand, profile))
+                    _keep(reached.setdefault(its_state, []), _served(index, larger, its_state, demand, profile))
                 if state is not None or not asked:
-                    _keep(reached.setdefault(state, []), _served(place, one, state, demand, profile))
+                    _keep(reached.setdefault(state, []), _served(index, chosen, state, demand, profile))
         states = reached
     for state, partial in states.items():
         if state is not None:
@@ -179,8 +179,8 @@ def _unbeaten(demand: Demand, profile: BucketProfile, limits: Limits, choice: Ch
 
 
 def _including(
-    place: int,
-    one: BucketSet,
+    index: int,
+    chosen: BucketSet,
     state: _State,
     demand: Demand,
     profile: BucketProfile,
@@ -188,32 +188,37 @@ def _including(
     choice: Choice,
 ) -> tuple[BucketSet, tuple[int, int]]:
     """The set with one candidate more, and where prompts and steps run from there down."""
-    bucket = demand.edges[place]
-    moved_s, prefill, decode = 0.0, place, place
+    bucket = demand.edges[index]
+    moved_s, prefill, decode = 0.0, index, index
     if state is not None and choice == "fastest":
-        prefill = min(place, state[0], key=lambda at: profile.buckets[demand.edges[at]].ttft_s or 0.0)
-        decode = min(place, state[1], key=lambda at: profile.buckets[demand.edges[at]].tbt_s or 0.0)
+        prefill = min(index, state[0], key=lambda at: profile.buckets[demand.edges[at]].ttft_s or 0.0)
+        decode = min(index, state[1], key=lambda at: profile.buckets[demand.edges[at]].tbt_s or 0.0)
     elif state is not None and profile.transitions_s:
-        moved_s = float(demand.crossings[place]) * profile.transitions_s[demand.edges[state[0]]]
+        moved_s = float(demand.crossings[index]) * profile.transitions_s[demand.edges[state[0]]]
     larger = BucketSet(
-        buckets=(bucket, *one.buckets),
-        seconds=one.seconds + moved_s,
-        compile_s=one.compile_s + limits.compile_s.get(bucket, 0.0),
-        memory_bytes=one.memory_bytes + limits.memory_bytes.get(bucket, 0.0),
+        buckets=(bucket, *chosen.buckets),
+        seconds=chosen.seconds + moved_s,
+        compile_s=chosen.compile_s + limits.compile_s.get(bucket, 0.0),
+        memory_bytes=chosen.memory_bytes + limits.memory_bytes.get(bucket, 0.0),
     )
     return larger, (prefill, decode)
 
 
-def _served(place: int, one: BucketSet, state: _State, demand: Demand, profile: BucketProfile) -> BucketSet:
+def _served(index: int, chosen: BucketSet, state: _State, demand: Demand, profile: BucketProfile) -> BucketSet:
     """With what the lengths of one candidate take in the buckets that the state names."""
     if state is None:
-        return one
+        return chosen
     ttft_s, tbt_s = (
         profile.buckets[demand.edges[state[0]]].ttft_s or 0.0,
         profile.buckets[demand.edges[state[1]]].tbt_s or 0.0,
     )
-    seconds = one.seconds + float(demand.prefills[place] * ttft_s + demand.steps[place] * tbt_s)
-    return BucketSet(buckets=one.buckets, seconds=seconds, compile_s=one.compile_s, memory_bytes=one.memory_bytes)
+    seconds = chosen.seconds + float(demand.prefills[index] * ttft_s + demand.steps[index] * tbt_s)
+    return BucketSet(
+        buckets=chosen.buckets,
+        seconds=seconds,
+        compile_s=chosen.compile_s,
+        memory_bytes=chosen.memory_bytes,
+    )
 
 
 def _keep(kept: list[BucketSet], new: BucketSet) -> None:
@@ -222,28 +227,28 @@ def _keep(kept: list[BucketSet], new: BucketSet) -> None:
         kept[:] = [one for one in kept if not new.as_good_as(one)] + [new]
 
 
-def _within(one: BucketSet, limits: Limits) -> bool:
+def _within(chosen: BucketSet, limits: Limits) -> bool:
     return (
-        (limits.max_buckets is None or len(one.buckets) <= limits.max_buckets)
-        and (limits.max_compile_s is None or one.compile_s <= limits.max_compile_s)
-        and (limits.max_memory_bytes is None or one.memory_bytes <= limits.max_memory_bytes)
+        (limits.max_buckets is None or len(chosen.buckets) <= limits.max_buckets)
+        and (limits.max_compile_s is None or chosen.compile_s <= limits.max_compile_s)
+        and (limits.max_memory_bytes is None or chosen.memory_bytes <= limits.max_memory_bytes)
     )
 
 
 def _check_feasible(demand: Demand, limits: Limits) -> None:
     """A set costs at least what its largest bucket alone costs, so one bucket decides."""
     alone = [bucket for bucket in demand.edges if bucket >= demand.longest]
-    known = (
+    costs_of = (
         ("compile time", "s", limits.max_compile_s, limits.compile_s),
         ("memory", "bytes", limits.max_memory_bytes, limits.memory_bytes),
     )
-    for name, unit, limit, costs in known:
+    for name, unit, limit, costs in costs_of:
         if limit is not None and (least := min(costs[bucket] for bucket in alone)) > limit:
             raise InfeasibleError(
                 f"no set of buckets keeps the {name}: one that holds bucket {demand.longest}'s lengths takes at least"
                 f" {least:g} {unit}, the limit is {limit:g} {unit}"
             )
-    bounded = [(limit, costs) for _, _, limit, costs in known if limit is not None]
+    bounded = [(limit, costs) for _, _, limit, costs in costs_of if limit is not None]
     if not any(all(costs[bucket] <= limit for limit, costs in bounded) for bucket in alone):
         raise InfeasibleError(
             f"no set of buckets keeps compile time and memory together: each bucket from {demand.longest} up passes one"

@@ -171,8 +171,8 @@ class CalibratedRounds:
         ends = [_ends(one, coverage) for one in (self.prompt, self.decode)]
         low, high = (self._served(plan, point, block, *both) for both in zip(*ends, strict=True))
         # evenly over rounds and policies
-        own = [as_of_policy(one, self.points.index(point)).ravel() for one in (self.prompt, self.decode)]
-        every = np.exp(np.stack(own, axis=1))
+        speeds = [as_of_policy(one, self.points.index(point)).ravel() for one in (self.prompt, self.decode)]
+        every = np.exp(np.stack(speeds, axis=1))
         number = min(NUM_RUNS, len(every))
         chosen = every[np.arange(number) * len(every) // number].tolist()
         return Prediction(
@@ -220,21 +220,21 @@ def leave_one_out(plan: ServingPlan, blocks: Blocks, coverage: float) -> tuple[t
     """Of each round every block, predicted from all other rounds. Raises ConfigError, MeasurementError where these do
     not tell."""
     (num_rounds,) = {len(own) for own in blocks.values()}
-    found: list[tuple[Prediction, ...]] = []
+    predictions: list[tuple[Prediction, ...]] = []
     for left_out in range(num_rounds):
         others = {point: [*own[:left_out], *own[left_out + 1 :]] for point, own in blocks.items()}
         calibrated = CalibratedRounds.of(plan, others)
-        found.append(
+        predictions.append(
             tuple(calibrated.predicted(plan, point, own[left_out], coverage, left_out) for point, own in blocks.items())
         )
-    return tuple(found)
+    return tuple(predictions)
 
 
 def _samples(plan: ServingPlan, block: ServedBlock) -> StepSamples:
     token_bytes = plan.shape.kv_bytes_per_token(dtype_bytes(plan.serving.dtype))
     arrivals_s = [record.arrival_s for record in block.records]
-    found = samples_of(block.log, plan.shape, kv_token_bytes=token_bytes, arrivals_s=arrivals_s)
-    return replace(found, context=found.decode * _longest(block)) if service_of(plan).pads_context(plan) else found
+    seen = samples_of(block.log, plan.shape, kv_token_bytes=token_bytes, arrivals_s=arrivals_s)
+    return replace(seen, context=seen.decode * _longest(block)) if service_of(plan).pads_context(plan) else seen
 
 
 def _longest(block: ServedBlock) -> FloatArray:
@@ -271,8 +271,8 @@ def as_of_policy(slow: FloatArray, column: int) -> FloatArray:
     noise = float((left**2).sum()) / ((num_rounds - 1) * (num_policies - 1)) / num_rounds
     seen = float((apart**2).sum()) / (num_policies - 1)
     believed = apart * (1.0 - min(1.0, noise / seen)) if seen else apart
-    found: FloatArray = slow - believed + believed[column]
-    return found
+    speeds: FloatArray = slow - believed + believed[column]
+    return speeds
 
 
 def _ends(slow: FloatArray, coverage: float) -> tuple[float, float]:

@@ -78,6 +78,6 @@ def _column(values: Sequence[float | None]) -> FloatArray:
 
 
 def _times_at(times: FloatArray, index: IntArray, num_tokens: IntArray) -> FloatArray:
-    found = np.full(num_tokens.size, np.nan)
-    found[num_tokens > 0] = times[index[num_tokens > 0]]
-    return found
+    slowest = np.full(num_tokens.size, np.nan)
+    slowest[num_tokens > 0] = times[index[num_tokens > 0]]
+    return slowest

@@ -52,21 +52,24 @@ def _energy(run: ServedRun, energy_j: float | None) -> tuple[float | None, str]:
         if not 0 <= energy_j < float("inf"):
             raise MeasurementError(f"energy_j is {energy_j}; want a finite number of joules >= 0")
         return energy_j, ""
-    told = np.array(run.log.energy_j, dtype=np.float64)  # None becomes NaN
-    known = np.isfinite(told)
-    if not told.size:
+    joules = np.array(run.log.energy_j, dtype=np.float64)  # None becomes NaN
+    is_counted = np.isfinite(joules)
+    if not joules.size:
         return None, "no iteration ran"
-    if not known.all():
-        return None, f"no energy counter was read, and {told.size - known.sum()} of {told.size} iterations tell none"
-    return float(told.sum()), ""
+    if not is_counted.all():
+        return (
+            None,
+            f"no energy counter was read, and {joules.size - is_counted.sum()} of {joules.size} iterations tell none",
+        )
+    return float(joules.sum()), ""
 
 
 def _prompt_tokens(records: Sequence[RequestRecord]) -> tuple[int | None, str]:
     prefilled = [record.prompt_tokens for record in records if record.num_tokens]
-    known = [tokens for tokens in prefilled if tokens is not None]
-    if len(known) < len(prefilled):
-        return None, f"{len(prefilled) - len(known)} of {len(prefilled)} requests do not say how long their prompt is"
-    return sum(known), ""
+    counts = [tokens for tokens in prefilled if tokens is not None]
+    if len(counts) < len(prefilled):
+        return None, f"{len(prefilled) - len(counts)} of {len(prefilled)} requests do not say how long their prompt is"
+    return sum(counts), ""
 
 
 def _metric(name: str, definition: str, energy_j: float | None, num_tokens: int | None, note: str) -> ServingMetric:

@@ -46,18 +46,18 @@ def jain_index(values: Sequence[float]) -> float:
 def decode_throughputs(columns: RequestColumns) -> tuple[FloatArray, BoolArray]:
     """Tokens a second after the first one, [K], and which of the N requests they are of, [N]."""
     spans = np.nan_to_num(columns.last_token_s - columns.first_token_s)
-    known = np.asarray((columns.num_tokens > 1) & (spans > 0))
-    return np.asarray(columns.num_gaps[known] / spans[known]), known
+    decodes = np.asarray((columns.num_tokens > 1) & (spans > 0))
+    return np.asarray(columns.num_gaps[decodes] / spans[decodes]), decodes
 
 
 def fairness_metrics(columns: RequestColumns) -> tuple[ServingMetric, ...]:
     """Jain's index, with its interval by leaving out batches of requests."""
-    speeds, known = decode_throughputs(columns)
+    speeds, decodes = decode_throughputs(columns)
     if not speeds.size:
         note = f"none of {columns.num_requests} requests has two tokens at two times"
         return (_metric(None, 0, None, note),)
     scaled = speeds / speeds.max()
-    batch = batches(columns.num_requests)[known]
+    batch = batches(columns.num_requests)[decodes]
     sums = [np.bincount(batch, weights) for weights in (np.ones_like(scaled), scaled, scaled**2)]
     interval = jackknife_interval(np.stack(sums, axis=1), lambda total: _index(*total.tolist()))
     return (_metric(jain_index(speeds.tolist()), int(speeds.size), interval, ""),)

@@ -97,16 +97,16 @@ def of_requests(
     columns: RequestColumns, name: str, definition: str, values: FloatArray, missing: str, kind: GateKind = "ratio"
 ) -> Times:
     """One value a request, [N], NaN where it has none; `missing` says why."""
-    known = ~np.isnan(values)
-    num_missing = int(known.size - known.sum())
-    note = f"{num_missing} of {known.size} arrived requests are not counted: {missing}" if num_missing else ""
+    has_value = ~np.isnan(values)
+    num_missing = int(has_value.size - has_value.sum())
+    note = f"{num_missing} of {has_value.size} arrived requests are not counted: {missing}" if num_missing else ""
     return Times(
         name=name,
         definition=definition,
-        values=values[known],
-        batch=batches(columns.num_requests)[known],
+        values=values[has_value],
+        batch=batches(columns.num_requests)[has_value],
         kind=kind,
-        note=note if known.size else "no request arrived",
+        note=note if has_value.size else "no request arrived",
     )
 
 

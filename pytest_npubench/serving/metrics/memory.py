@@ -29,14 +29,16 @@ def memory_metrics(run: ServedRun) -> tuple[ServingMetric, ...]:
 
 
 def _both(name: str, what: str, values: Sequence[float], weights_s: FloatArray) -> tuple[ServingMetric, ...]:
-    held, total_s = column(name, values), float(weights_s.sum())
-    largest = float(held.max()) if held.size else None
-    mean = float(held @ weights_s) / total_s if total_s else None
+    amounts, total_s = column(name, values), float(weights_s.sum())
+    largest = float(amounts.max()) if amounts.size else None
+    mean = float(amounts @ weights_s) / total_s if total_s else None
     return (
         _metric(
-            f"{name}_max", f"largest over iterations of {what} at their ends", largest, held.size, "no iteration ran"
+            f"{name}_max", f"largest over iterations of {what} at their ends", largest, amounts.size, "no iteration ran"
         ),
-        _metric(f"{name}_mean", f"mean over time in iterations of {what}", mean, held.size, "no iteration took time"),
+        _metric(
+            f"{name}_mean", f"mean over time in iterations of {what}", mean, amounts.size, "no iteration took time"
+        ),
     )
 
 

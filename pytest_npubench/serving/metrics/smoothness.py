@@ -33,8 +33,8 @@ def deviation_of_each(columns: RequestColumns) -> tuple[FloatArray, BoolArray]:
     totals = np.bincount(request, columns.gaps_s, minlength=columns.num_requests)
     means = totals / np.maximum(num_gaps, 1)
     squares = np.bincount(request, (columns.gaps_s - means[request]) ** 2, minlength=columns.num_requests)
-    known = num_gaps > 1
-    return np.sqrt(squares[known] / (num_gaps[known] - 1)), known
+    has_gaps = num_gaps > 1
+    return np.sqrt(squares[has_gaps] / (num_gaps[has_gaps] - 1)), has_gaps
 
 
 def _pooled(columns: RequestColumns) -> ServingMetric:
@@ -49,10 +49,10 @@ def _pooled(columns: RequestColumns) -> ServingMetric:
 
 
 def _per_request(columns: RequestColumns) -> ServingMetric:
-    deviations, known = deviation_of_each(columns)
+    deviations, has_gaps = deviation_of_each(columns)
     if not deviations.size:
         return _metric("tbt_std_per_request_s", PER_REQUEST, None, 0, None, "no request has two gaps")
-    interval = mean_interval(deviations, batches(columns.num_requests)[known])
+    interval = mean_interval(deviations, batches(columns.num_requests)[has_gaps])
     value = float(deviations.mean())
     return _metric("tbt_std_per_request_s", PER_REQUEST, value, int(deviations.size), interval, "")
 

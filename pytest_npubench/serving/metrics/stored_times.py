@@ -48,8 +48,8 @@ class StoredTimes(Sequence[float]):
         return _restored, (array("d", self.stored), self.is_ordered)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
-        found = np.frombuffer(self.stored) if self else np.empty(0)
-        return found.astype(dtype or found.dtype, copy=bool(copy))
+        times_s = np.frombuffer(self.stored) if self else np.empty(0)
+        return times_s.astype(dtype or times_s.dtype, copy=bool(copy))
 
 
 def _restored(times_s: array[float], is_ordered: bool) -> StoredTimes:

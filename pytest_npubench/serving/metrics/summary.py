@@ -61,18 +61,18 @@ def attainment_metrics(columns: RequestColumns, slo: Slo | None) -> tuple[Servin
 
 def _attainment(name: str, condition: str, met: BoolArray | None, num_arrived: int) -> ServingMetric:
     """The interval is the exact binomial one, as if requests were independent: a capacity needs several runs."""
-    known = met is not None and num_arrived > 0
+    is_judged = met is not None and num_arrived > 0
     num_met = int(met.sum()) if met is not None else 0
     return ServingMetric(
         name=name,
         unit="",
-        value=num_met / num_arrived if known else None,
+        value=num_met / num_arrived if is_judged else None,
         definition=f"requests with {condition} / arrived requests",
         better="higher",
         kind="difference",
         num_samples=num_arrived,
-        interval=proportion_bounds(num_met, num_arrived, COVERAGE) if known else None,
-        note="" if known else "no SLO was given" if met is None else "no request arrived",
+        interval=proportion_bounds(num_met, num_arrived, COVERAGE) if is_judged else None,
+        note="" if is_judged else "no SLO was given" if met is None else "no request arrived",
     )
 
 

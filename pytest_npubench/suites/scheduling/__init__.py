@@ -45,8 +45,8 @@ class Scheduling(Suite):
         return ServingBench(runtime, plan, site.folder / "models", site.frozen)
 
     def engine(self, plan: Any) -> EngineDescriptor:
-        found: EngineDescriptor = plan.runner
-        return found
+        engine: EngineDescriptor = plan.runner
+        return engine
 
     def unsupported(self, plan: Any, points: Sequence[Any]) -> str:
         from pytest_npubench.suites.scheduling.service import service_of

@@ -103,14 +103,14 @@ class ServingBench:
             self._executor = service.executor(self._plan, self._device)
         self._calibrations = {**self._frozen, **calibrations_in(points, earlier)}
         for workload in dict.fromkeys(point.load.workload for point in points if isinstance(point, ServedPoint)):
-            own = [point for point in points if isinstance(point, ServedPoint) and point.load.workload == workload]
-            if workload in self._calibrations or all(is_stated(point.load, self._stated(point)) for point in own):
+            served = [point for point in points if isinstance(point, ServedPoint) and point.load.workload == workload]
+            if workload in self._calibrations or all(is_stated(point.load, self._stated(point)) for point in served):
                 continue
             try:
                 stage(f"measuring what {workload} can be served at")
-                self._calibrations[workload] = self._calibrate(own[0].load)
+                self._calibrations[workload] = self._calibrate(served[0].load)
             except Exception as error:  # noqa: BLE001 - a workload that cannot be read, no memory: its cases say so
-                failures |= {point.name: failure_reason(point.name, error) for point in own}
+                failures |= {point.name: failure_reason(point.name, error) for point in served}
         return failures
 
     def _ask(
@@ -259,10 +259,10 @@ class ServingBench:
     def _at_once(
         self, load: LoadSpec, num_requests: int, round_index: int = CALIBRATION_ROUND
     ) -> tuple[ServingRequest, ...]:
-        found = lengths(load.workload, num_requests, round_index, self._plan.serving.kv_capacity_tokens)
+        requests = lengths(load.workload, num_requests, round_index, self._plan.serving.kv_capacity_tokens)
         return tuple(
             ServingRequest(id=index, arrival_s=0.0, prompt_tokens=prompt, output_tokens=output)
-            for index, (prompt, output) in enumerate(found)
+            for index, (prompt, output) in enumerate(requests)
         )
 
     def _server(

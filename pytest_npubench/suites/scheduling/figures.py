@@ -26,11 +26,11 @@ def blocks(measured: Measured, point: ServedPoint) -> tuple[ServedBlock, ...]:
 
 
 def metrics_of(
-    found: Sequence[ServedBlock], shape: DecoderShape
+    served: Sequence[ServedBlock], shape: DecoderShape
 ) -> tuple[tuple[Metric, ...], Mapping[str, ServedFigure]]:
     """The metrics that have a value, and all figures by name."""
     return reported(
-        found, lambda block: summarize(block, block.slo, num_experts=shape.num_experts, energy_j=block.energy_j)
+        served, lambda block: summarize(block, block.slo, num_experts=shape.num_experts, energy_j=block.energy_j)
     )
 
 
@@ -46,15 +46,15 @@ def paired_ratios(
     return tuple(figure(one) / figure(other) for one, other in zip(left, right, strict=True))
 
 
-def check_whole(found: Sequence[ServedBlock]) -> None:
+def check_whole(served: Sequence[ServedBlock]) -> None:
     """Raises MeasurementError with how many requests failed, and why."""
-    if reason := failures_in(found):
+    if reason := failures_in(served):
         raise MeasurementError(reason)
 
 
-def failures_in(found: Sequence[ServedBlock]) -> str:
+def failures_in(served: Sequence[ServedBlock]) -> str:
     """Over all blocks: "2 of 24 requests failed: the engine died"; empty where none did."""
-    return failures_of([record for block in found for record in block.records])
+    return failures_of([record for block in served for record in block.records])
 
 
 def ratio_metric(name: str, ratios: Sequence[float]) -> Metric:
@@ -66,14 +66,14 @@ def ratio_metric(name: str, ratios: Sequence[float]) -> Metric:
 def block_metric(
     name: str,
     unit: str,
-    found: Sequence[ServedBlock],
+    served: Sequence[ServedBlock],
     figure: Callable[[ServedBlock], float],
     *,
     better: Better = "lower",
     gate: GateKind = "ratio",
 ) -> Metric:
     """The mean of a figure over the blocks, with those of each as samples: what one policy does by itself."""
-    samples = tuple(map(figure, found))
+    samples = tuple(map(figure, served))
     value = sum(samples) / len(samples)
     return Metric(name=name, unit=unit, value=value, better=better, samples=samples, gate=gate)
 
@@ -97,11 +97,11 @@ def mean_ttft_s(block: ServedBlock) -> float:
     return mean_of_first_tokens([block])
 
 
-def mean_of_first_tokens(found: Sequence[ServedBlock]) -> float:
+def mean_of_first_tokens(served: Sequence[ServedBlock]) -> float:
     """Mean TTFT over the requests of all blocks that have a first token. Raises MeasurementError where none has."""
-    ttfts_s = [ttft_s for block in found for ttft_s in block.ttfts_s]
+    ttfts_s = [ttft_s for block in served for ttft_s in block.ttfts_s]
     if not ttfts_s:
-        raise MeasurementError(failures_in(found) or "no request has a token")
+        raise MeasurementError(failures_in(served) or "no request has a token")
     return float(np.mean(ttfts_s))
 
 

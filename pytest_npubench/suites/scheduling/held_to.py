@@ -48,39 +48,39 @@ def frozen_calibrations(
     baselines: Baselines, plan: ServingPlan, key: FingerprintKey, across: Sequence[str]
 ) -> Mapping[str, FrozenCalibration]:
     """By workload, those that have one. Raises ConfigError where `across` names no part of a key."""
-    found: dict[str, FoundFrozen] = {}
+    frozen: dict[str, FoundFrozen] = {}
     for name in filter(plan.includes, SUITE.kinds):
         kind = SUITE.kind(name)
         for case in (plan.case(kind.suite, name, axes) for axes in kind.axes(plan)):
-            one = baselines.found_frozen(case.key, key, digest=case.digest(plan.settings), across=across)
-            if one is not None and set(VALUES) <= one.frozen.values.keys():
+            entry = baselines.found_frozen(case.key, key, digest=case.digest(plan.settings), across=across)
+            if entry is not None and set(VALUES) <= entry.frozen.values.keys():
                 workload = str(case.axis("workload"))
-                found[workload] = min(found.get(workload, one), one, key=lambda item: item.order)
-    return {workload: _of(one, key) for workload, one in found.items()}
+                frozen[workload] = min(frozen.get(workload, entry), entry, key=lambda item: item.order)
+    return {workload: _of(entry, key) for workload, entry in frozen.items()}
 
 
-def _of(found: FoundFrozen, key: FingerprintKey) -> FrozenCalibration:
-    origin = f"frozen on {found.frozen.accepted_at[:10]} in {found.frozen.session}"
-    if differences := found.key.differences(key):
+def _of(entry: FoundFrozen, key: FingerprintKey) -> FrozenCalibration:
+    origin = f"frozen on {entry.frozen.accepted_at[:10]} in {entry.frozen.session}"
+    if differences := entry.key.differences(key):
         origin += f" under another stack ({', '.join(differences)})"
     return FrozenCalibration(
-        calibration=Calibration(**{name: found.frozen.values[name] for name in VALUES}),
+        calibration=Calibration(**{name: entry.frozen.values[name] for name in VALUES}),
         origin=origin,
-        is_of_other_stack=found.nearness == OTHER_STACK,
+        is_of_other_stack=entry.nearness == OTHER_STACK,
     )
 
 
 def calibrations_in(points: Iterable[ServingPoint], rounds: Sequence[Round]) -> Mapping[str, Calibration]:
     """The calibrations under which rounds were served, by workload."""
-    found: dict[str, Calibration] = {}
+    calibrations: dict[str, Calibration] = {}
     measured = Measured(rounds=list(rounds))
     for point in points:
-        if isinstance(point, ServedPoint) and point.load.workload not in found:
+        if isinstance(point, ServedPoint) and point.load.workload not in calibrations:
             with suppress(MeasurementError):  # no round visited it
-                known = chain.from_iterable(measured.visits(point.name, Calibration))
-                if (first := next(known, None)) is not None:
-                    found[point.load.workload] = first
-    return found
+                visits = chain.from_iterable(measured.visits(point.name, Calibration))
+                if (first := next(visits, None)) is not None:
+                    calibrations[point.load.workload] = first
+    return calibrations
 
 
 def with_held_to(
@@ -99,8 +99,8 @@ def with_held_to(
     origin = STATED
     values: Mapping[str, float] = {}
     if (used := calibrations_in(served, measured.rounds).get(load.workload)) is not None:
-        known = frozen.get(load.workload)
-        origin = known.origin if known is not None and known.calibration == used else MEASURED
+        calibration = frozen.get(load.workload)
+        origin = calibration.origin if calibration is not None and calibration.calibration == used else MEASURED
         values = asdict(used)
     limits = plan.spec.slo_for(plan.model, load.workload)
     rate, of_limits = STATED if load.rate_per_s is not None else origin, STATED if limits is not None else origin

@@ -153,14 +153,14 @@ def figures_in(points: Round) -> Mapping[str, tuple[float, ...]]:
     Worked example: the block of "layered(tokens_per_iteration=64)/arxiv@r1.3" with arrivals (0, 1) and first tokens at
     0.5 and 2.0 s makes "layered/arxiv@r1.3 (tokens_per_iteration=64)" of 0.75 s.
     """
-    measured, found = Measured(rounds=[points]), dict[str, tuple[float, ...]]()
-    known = ((name, of) for name in points for of, column in FOLLOWED.items() if name.endswith(f"/{column}"))
-    for name, of in known:
+    measured, seconds = Measured(rounds=[points]), dict[str, tuple[float, ...]]()
+    followed = ((name, of) for name in points for of, column in FOLLOWED.items() if name.endswith(f"/{column}"))
+    for name, of in followed:
         point = name.removesuffix(f"/{FOLLOWED[of]}")
         with suppress(MeasurementError):
             for (visit,) in measured.visits(point, of):
-                found[_policy_first(point)] = _figures(visit)
-    return found
+                seconds[_policy_first(point)] = _figures(visit)
+    return seconds
 
 
 def _figures(visit: Visit) -> tuple[float, ...]:

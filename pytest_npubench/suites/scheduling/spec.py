@@ -113,8 +113,8 @@ class ServingSpec:
 
     def size(self, profile: str) -> ServingSize | None:
         """The run size of that name; None where the profile serves nothing."""
-        found = size_of(self.profiles, profile)
-        return found and replace(found, models=found.models or self.models)
+        size = size_of(self.profiles, profile)
+        return size and replace(size, models=size.models or self.models)
 
 
 def _check_load(at: str, load: LoadSpec, models: tuple[str, ...], earlier: tuple[LoadSpec, ...]) -> None:

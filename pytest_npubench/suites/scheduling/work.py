@@ -31,7 +31,7 @@ from pytest_npubench.suites.scheduling.points import (
 
 def work_of(points: Sequence[ServingPoint], measured: Measured) -> dict[str, float]:
     """Of all blocks of the points, and of one visit of each prompt and decode batch; of no point that failed."""
-    found: dict[str, float] = {}
+    work: dict[str, float] = {}
     blocks: list[ServedBlock] = []
     for point in dict.fromkeys(points):
         try:
@@ -40,14 +40,14 @@ def work_of(points: Sequence[ServingPoint], measured: Measured) -> dict[str, flo
                     blocks += [block for (block,) in measured.visits(point.name, ServedBlock)]
                 case PromptPoint():
                     ((prompt,), *_) = measured.visits(point.name, PromptVisit)
-                    _add(found, {"expert load bytes": prompt.expert_load_bytes})
+                    _add(work, {"expert load bytes": prompt.expert_load_bytes})
                 case DecodePoint():
                     ((steps,), *_) = measured.visits(point.name, DecodeSteps)
                     activations = sum(steps.expert_activations)
-                    _add(found, {"decode steps": len(steps.step_s), "expert activations": activations})
+                    _add(work, {"decode steps": len(steps.step_s), "expert activations": activations})
         except MeasurementError:  # the case says so
             continue
-    return {**block_work(blocks), **found}
+    return {**block_work(blocks), **work}
 
 
 def impossible(plan: ServingPlan, points: Sequence[ServingPoint], measured: Measured) -> str:
@@ -103,6 +103,6 @@ def _least(
     return bound(flops, expert_load_bytes + num_steps * shared, peaks_of(plan.spec, plan.serving.dtype), num_passes)
 
 
-def _add(found: dict[str, float], more: Mapping[str, float]) -> None:
+def _add(work: dict[str, float], more: Mapping[str, float]) -> None:
     for name, number in more.items():
-        found[name] = found.get(name, 0.0) + number
+        work[name] = work.get(name, 0.0) + number

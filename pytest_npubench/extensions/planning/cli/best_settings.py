@@ -43,13 +43,13 @@ class Contender:
     @property
     def rate_per_s(self) -> float | None:
         """The highest that it may carry by what is known; None: none."""
-        found = None
+        highest = None
         for rate_per_s in self.rates_per_s:
             outcome = self.outcomes.get(rate_per_s)
             if outcome is not None and not outcome.attains:
                 break
-            found = rate_per_s
-        return None if self.why else found
+            highest = rate_per_s
+        return None if self.why else highest
 
     @property
     def why(self) -> str:
@@ -74,22 +74,26 @@ class Contender:
         return tuple(rate for rate in self.rates_per_s if rate <= rate_per_s)
 
 
-def by_cost(one: Contender) -> tuple[Any, ...] | None:
+def by_cost(contender: Contender) -> tuple[Any, ...] | None:
     """What 1,000 requests cost."""
-    return None if one.cost is None else (one.cost, one.candidate.name)
+    return None if contender.cost is None else (contender.cost, contender.candidate.name)
 
 
-def by_devices(one: Contender) -> tuple[Any, ...] | None:
+def by_devices(contender: Contender) -> tuple[Any, ...] | None:
     """The fewest devices, and among those the highest rate."""
-    return None if one.rate_per_s is None else (one.candidate.num_devices, -one.rate_per_s, one.candidate.name)
+    return (
+        None
+        if contender.rate_per_s is None
+        else (contender.candidate.num_devices, -contender.rate_per_s, contender.candidate.name)
+    )
 
 
-def by_goodput(one: Contender) -> tuple[Any, ...] | None:
+def by_goodput(contender: Contender) -> tuple[Any, ...] | None:
     """The most requests a second and device that attain."""
-    if one.rate_per_s is None:
+    if contender.rate_per_s is None:
         return None
-    attained = one.outcomes[one.rate_per_s].attainment if one.next_rate(None) is None else 1.0
-    return -one.rate_per_s * attained / one.candidate.num_devices, one.candidate.name
+    attained = contender.outcomes[contender.rate_per_s].attainment if contender.next_rate(None) is None else 1.0
+    return -contender.rate_per_s * attained / contender.candidate.num_devices, contender.candidate.name
 
 
 OBJECTIVES: Mapping[str, Rank] = {"cost": by_cost, "devices": by_devices, "goodput": by_goodput}
@@ -112,9 +116,9 @@ class Simulations:
         twin, most_admitted = _twin(contender.candidate)
         for most, outcome in self._twins[twin, rate_per_s]:
             if outcome.most_admitted is not None and outcome.most_admitted < min(most, most_admitted):
-                known: Future[Outcome] = Future()
-                known.set_result(outcome)
-                return known
+                done: Future[Outcome] = Future()
+                done.set_result(outcome)
+                return done
         if (twin, rate_per_s) in self._running:
             return None
         self._running.add((twin, rate_per_s))
@@ -136,12 +140,12 @@ class Simulations:
 
 def best(contenders: Sequence[Contender], rank: Rank, number: int, simulations: Simulations) -> list[Contender]:
     """The first so many by rank, in order; fewer where fewer carry anything."""
-    waiting = [(ranked, place) for place, one in enumerate(contenders) if (ranked := rank(one)) is not None]
+    waiting = [(ranked, position) for position, one in enumerate(contenders) if (ranked := rank(one)) is not None]
     heapq.heapify(waiting)
     settled: list[tuple[tuple[Any, ...], int]] = []
     running: dict[Future[Outcome], int] = {}
     while True:
-        held = []
+        blocked = []
         while waiting and len(running) < simulations.pool.width:
             if len(settled) >= number and settled[number - 1] < waiting[0]:
                 break
@@ -151,55 +155,59 @@ def best(contenders: Sequence[Contender], rank: Rank, number: int, simulations: 
             if rate_per_s is None:
                 insort(settled, entry)
             elif (future := simulations.start(contender, rate_per_s)) is None:
-                held.append(entry)
+                blocked.append(entry)
             else:
                 running[future] = entry[1]
-        for entry in held:
+        for entry in blocked:
             heapq.heappush(waiting, entry)
         if not running:
-            return [contenders[place] for _, place in settled[:number]]
+            return [contenders[position] for _, position in settled[:number]]
         for future in wait(running, return_when=FIRST_COMPLETED).done:
-            place = running.pop(future)
-            simulations.ended(contenders[place], future.result())
-            if (ranked := rank(contenders[place])) is not None:
-                heapq.heappush(waiting, (ranked, place))
+            position = running.pop(future)
+            simulations.ended(contenders[position], future.result())
+            if (ranked := rank(contenders[position])) is not None:
+                heapq.heappush(waiting, (ranked, position))
 
 
 def best_at_each_price(contenders: Sequence[Contender], simulations: Simulations) -> Iterator[Contender]:
     """From the lowest price on, each carries more than all that cost less."""
     carried = 0.0
-    for price in sorted({one.price for one in contenders}):
+    for price in sorted({contender.price for contender in contenders}):
 
-        def rank(one: Contender, above: float = carried) -> tuple[Any, ...] | None:
-            rate_per_s = one.rate_per_s
-            return None if rate_per_s is None or rate_per_s <= above else (-rate_per_s, one.candidate.name)
+        def rank(contender: Contender, above: float = carried) -> tuple[Any, ...] | None:
+            rate_per_s = contender.rate_per_s
+            return None if rate_per_s is None or rate_per_s <= above else (-rate_per_s, contender.candidate.name)
 
-        for found in best([one for one in contenders if one.price == price], rank, 1, simulations):
-            carried = found.rate_per_s or carried
-            yield found
+        for cheapest in best([contender for contender in contenders if contender.price == price], rank, 1, simulations):
+            carried = cheapest.rate_per_s or carried
+            yield cheapest
 
 
 def closest(
     contenders: Sequence[Contender], rate_per_s: float, simulations: Simulations
 ) -> tuple[Contender, Outcome] | None:
     """Which of them attains most at this rate, that none of them attains; None: none of them can be served."""
-    found: tuple[Contender, Outcome] | None = None
-    waiting = sorted((one for one in contenders if not one.why), key=lambda one: one.candidate.name, reverse=True)
+    nearest: tuple[Contender, Outcome] | None = None
+    waiting = sorted(
+        (contender for contender in contenders if not contender.why),
+        key=lambda contender: contender.candidate.name,
+        reverse=True,
+    )
     running: dict[Future[Outcome], Contender] = {}
     while waiting or running:
         while waiting and len(running) < simulations.pool.width:
-            at_least = found[1].attainment if found else 0.0
+            at_least = nearest[1].attainment if nearest else 0.0
             arguments = waiting[-1].candidate, simulations.goal, rate_per_s, at_least
             running[simulations.pool.submit(evaluate, *arguments)] = waiting.pop()
         for future in wait(running, return_when=FIRST_COMPLETED).done:
-            one, outcome = running.pop(future), future.result()
-            if outcome.is_whole and (found is None or _closer(one, outcome) < _closer(*found)):
-                found = one, outcome
-    return found
+            contender, outcome = running.pop(future), future.result()
+            if outcome.is_whole and (nearest is None or _closer(contender, outcome) < _closer(*nearest)):
+                nearest = contender, outcome
+    return nearest
 
 
-def _closer(one: Contender, outcome: Outcome) -> tuple[float, str]:
-    return -outcome.attainment, one.candidate.name
+def _closer(contender: Contender, outcome: Outcome) -> tuple[float, str]:
+    return -outcome.attainment, contender.candidate.name
 
 
 def _devices(candidate: Candidate) -> tuple[str, int, int]:

@@ -92,18 +92,18 @@ def run(arguments: argparse.Namespace) -> int:
         raise ConfigError("want --hardware: factors are over its peaks")
     other = read_cost_file(arguments.other) if arguments.other else None
     fit = _fit_iterations if are_iterations else _fit_requests
-    found, content, known = fit(arguments, other)
+    calibration, content, words = fit(arguments, other)
     write_cost_file(arguments.output, content)
     if arguments.json:
         print_document(
             "step-cost-written",
             output=arguments.output,
-            factors=found.factors(),
+            factors=calibration.factors(),
             errors=content.errors,
             doubts=content.doubts,
         )
     else:
-        _say(arguments, found, content, known)
+        _say(arguments, calibration, content, words)
     return 0
 
 
@@ -127,7 +127,7 @@ def _fit_requests(arguments: argparse.Namespace, other: CostFile | None) -> tupl
     there = len(measured.requests)
     number = _number(arguments, there)
     times = latencies(measured.requests)
-    found = calibrate(
+    calibration = calibrate(
         system.shape,
         _prior(system, other),
         lambda cost: _latencies(_served(system, settings, measured, cost)),
@@ -138,7 +138,7 @@ def _fit_requests(arguments: argparse.Namespace, other: CostFile | None) -> tupl
             f"npubench: {done} of {NUM_GENERATIONS} generations of draws", file=sys.stderr, flush=True
         ),
     )
-    served = _served(system, settings, measured, found.best)
+    served = _served(system, settings, measured, calibration.best)
     simulated = _latencies(served)
     errors = _errors(simulated[number:], times[number:])
     off = dict(zip(METRICS, _residuals(simulated[:number], times[:number]).T, strict=True))
@@ -147,11 +147,11 @@ def _fit_requests(arguments: argparse.Namespace, other: CostFile | None) -> tupl
     seen = seen_in(served.log, system.shape, kept, until_s=until_s)
     room = filled(seen_in(served.log, system.shape, kept), system.guessed_tokens)
     content = replace(
-        _content(system, found, seen, measured.source, number, errors),
+        _content(system, calibration, seen, measured.source, number, errors),
         stack=measured.stack,
         doubts=doubts({name: off[name] for name in ("tpot", "e2e")}) + room,
     )
-    return found, content, f"the first {number} of {there} requests"
+    return calibration, content, f"the first {number} of {there} requests"
 
 
 def _fit_iterations(arguments: argparse.Namespace, other: CostFile | None) -> tuple[Calibration, CostFile, str]:
@@ -211,16 +211,16 @@ def _fit_iterations(arguments: argparse.Namespace, other: CostFile | None) -> tu
     first, rest = samples.part(0, number), samples.part(number, there)
     prior = _prior(system, other, first) if system.spec else None
     calibrated = calibrate_blocks(shape, _first_of(blocks, number), prior, seed=arguments.seed)
-    found, doubtful = _drifting(calibrated, blocks, number)
-    errors = _spread("step", rest.predicted(found.best), rest.seconds)
+    calibration, doubtful = _drifting(calibrated, blocks, number)
+    errors = _spread("step", rest.predicted(calibration.best), rest.seconds)
     seen = seen_in(merged([one.log for own in rounds for one in own.values()]), shape, kept)
-    told = doubts({"step": _residuals(first.predicted(found.best), first.seconds)})
+    doubtful_steps = doubts({"step": _residuals(first.predicted(calibration.best), first.seconds)})
     content = replace(
-        _content(system, found, seen, str(arguments.source), number, errors),
-        doubts=(*told, *doubtful),
+        _content(system, calibration, seen, str(arguments.source), number, errors),
+        doubts=(*doubtful_steps, *doubtful),
         experts=_experts(rounds, shape) if is_journal(arguments.source) else (),
     )
-    return found, content, f"the first {number} of {there} iterations"
+    return calibration, content, f"the first {number} of {there} iterations"
 
 
 def _experts(rounds: Sequence[Mapping[str, SeenIterations]], shape: DecoderShape) -> tuple[tuple[float, float], ...]:
@@ -233,15 +233,15 @@ def _experts(rounds: Sequence[Mapping[str, SeenIterations]], shape: DecoderShape
 
 def _first_of(blocks: Sequence[Mapping[str, StepSamples]], number: int) -> list[StepSamples]:
     """So many iterations of all, by block."""
-    found = []
-    for one in (one for own in blocks for one in own.values()):
-        found.append(one.part(0, number))
-        number -= len(found[-1].seconds)
-    return [one for one in found if len(one.seconds)]
+    residuals = []
+    for samples in (samples for own in blocks for samples in own.values()):
+        residuals.append(samples.part(0, number))
+        number -= len(residuals[-1].seconds)
+    return [samples for samples in residuals if len(samples.seconds)]
 
 
 def _drifting(
-    found: Calibration, blocks: Sequence[Mapping[str, StepSamples]], number: int
+    fitted: Calibration, blocks: Sequence[Mapping[str, StepSamples]], number: int
 ) -> tuple[Calibration, tuple[str, ...]]:
     """With the drift between those rounds that it was wholly calibrated on in its draws, or the doubt that there is
     none."""
@@ -253,8 +253,8 @@ def _drifting(
     whole = [own for own, end in zip(blocks, ends, strict=True) if end <= number]
     common = [name for name in whole[0] if all(name in own for own in whole)] if len(whole) > 1 else []
     if not common:
-        return found, ("no two rounds of the same blocks: what the machine's speed does between them is in no band",)
-    return with_drift(found, np.array([[own[name].slow(found.best) for name in common] for own in whole])), ()
+        return fitted, ("no two rounds of the same blocks: what the machine's speed does between them is in no band",)
+    return with_drift(fitted, np.array([[own[name].slow(fitted.best) for name in common] for own in whole])), ()
 
 
 def _prior(system: System, other: CostFile | None, samples: StepSamples | None = None) -> Prior:
@@ -283,7 +283,7 @@ def _prior(system: System, other: CostFile | None, samples: StepSamples | None =
 
 
 def _content(
-    system: System, found: Calibration, seen: Seen, source: str, number: int, errors: dict[str, float]
+    system: System, calibration: Calibration, seen: Seen, source: str, number: int, errors: dict[str, float]
 ) -> CostFile:
     from pytest_npubench.extensions.planning.virtual.cost_file import CostFile
 
@@ -301,11 +301,11 @@ def _content(
         is_capacity_guessed=system.is_capacity_guessed,
         keeps_blocks=system.keeps_blocks,
         asynchronous=system.is_asynchronous,
-        terms=found.prior.names,
-        unit_s=tuple(found.prior.unit_s.tolist()),
-        curve=found.prior.curve,
-        logs=tuple(tuple(round(value, 5) for value in row) for row in found.logs.tolist()),
-        centre=tuple(found.centre.tolist()),
+        terms=calibration.prior.names,
+        unit_s=tuple(calibration.prior.unit_s.tolist()),
+        curve=calibration.prior.curve,
+        logs=tuple(tuple(round(value, 5) for value in row) for row in calibration.logs.tolist()),
+        centre=tuple(calibration.centre.tolist()),
         seen=seen,
         source=source,
         num_seen=number,
@@ -313,12 +313,12 @@ def _content(
     )
 
 
-def _say(arguments: argparse.Namespace, found: Calibration, content: CostFile, known: str) -> None:
-    say(f"from    {known} of {content.source}")
-    best = found.best
+def _say(arguments: argparse.Namespace, calibration: Calibration, content: CostFile, calibrated: str) -> None:
+    say(f"from    {calibrated} of {content.source}")
+    best = calibration.best
     rows = [
         (name, f"{1e6 * getattr(best, name):.4g} us", f"{middle:.2f}", f"{low:.2f} to {high:.2f}")
-        for name, (middle, low, high) in found.factors().items()
+        for name, (middle, low, high) in calibration.factors().items()
     ]
     print(columns([("term", "seconds", "over peak" if arguments.hardware else "over first fit", "90 %"), *rows]))
     seen = content.seen
@@ -327,8 +327,8 @@ def _say(arguments: argparse.Namespace, found: Calibration, content: CostFile, k
         f"{seen.decode_rows} decode rows and {seen.context_tokens} tokens of context"
     )
     if content.errors:
-        told = ", ".join(f"{name.replace('_', ' ').upper()} {value:+.1%}" for name, value in content.errors.items())
-        say(f"error   on the others, predicted over measured: {told}")
+        errors = ", ".join(f"{name.replace('_', ' ').upper()} {value:+.1%}" for name, value in content.errors.items())
+        say(f"error   on the others, predicted over measured: {errors}")
     else:
         say("error   not known: nothing was left to judge on; want --first or --requests")
     for words in content.doubts:
@@ -381,17 +381,17 @@ def _residuals(predicted: npt.NDArray[np.float64], measured: npt.NDArray[np.floa
     import numpy as np
 
     usable = (predicted > 0) & (measured > 0)
-    found: npt.NDArray[np.float64] = np.full(measured.shape, np.nan)
-    found[usable] = np.log(predicted[usable] / measured[usable])
-    return found
+    errors: npt.NDArray[np.float64] = np.full(measured.shape, np.nan)
+    errors[usable] = np.log(predicted[usable] / measured[usable])
+    return errors
 
 
 def _errors(simulated: npt.NDArray[np.float64], measured: npt.NDArray[np.float64]) -> dict[str, float]:
     """Of TTFT, E2E and TPOT."""
-    found: dict[str, float] = {}
-    for name, one, other in zip(METRICS, simulated.T, measured.T, strict=True):
-        found |= _spread(name, one, other)
-    return found
+    errors: dict[str, float] = {}
+    for name, predicted, other in zip(METRICS, simulated.T, measured.T, strict=True):
+        errors |= _spread(name, predicted, other)
+    return errors
 
 
 def _spread(name: str, predicted: npt.NDArray[np.float64], measured: npt.NDArray[np.float64]) -> dict[str, float]:
@@ -400,7 +400,7 @@ def _spread(name: str, predicted: npt.NDArray[np.float64], measured: npt.NDArray
 
     if not measured.any():
         return {}
-    found = {f"{name}_mean": float(predicted.mean() / measured.mean() - 1)}
+    errors = {f"{name}_mean": float(predicted.mean() / measured.mean() - 1)}
     for part in (50, 90, 99):
-        found[f"{name}_p{part}"] = float(np.percentile(predicted, part) / np.percentile(measured, part) - 1)
-    return found
+        errors[f"{name}_p{part}"] = float(np.percentile(predicted, part) / np.percentile(measured, part) - 1)
+    return errors

@@ -1,7 +1,7 @@
 """`npubench search`: the cheapest setting that keeps an SLO, among all combinations of what the options name.
 
 What a setting carries is the highest of the rates up to which, from the lowest on, it attains on the same load; what it
-costs are its devices' prices over that. Only what may be among the best is simulated (best_settings.py). Outcomes go to
+costs are its devices' prices over that. Only what may be among the best is simulated (chosen.py). Outcomes go to
 a file as they come: a search that was killed goes on where it was.
 """
 
@@ -150,11 +150,11 @@ def searched(arguments: argparse.Namespace) -> Search:
     )
     num_simulations = 0
 
-    def learnt(one: Contender, outcome: Outcome) -> None:
+    def learnt(contender: Contender, outcome: Outcome) -> None:
         nonlocal num_simulations
         num_simulations += 1
         if arguments.results:
-            append(arguments.results, one.candidate.key(goal), outcome)
+            append(arguments.results, contender.candidate.key(goal), outcome)
         if num_simulations % PROGRESS_EVERY == 0:
             tested = sum(bool(each.outcomes) for each in contenders)
             print(
@@ -167,17 +167,17 @@ def searched(arguments: argparse.Namespace) -> Search:
     with processes(arguments.processes or os.cpu_count() or 1) as pool:
         simulations = Simulations(pool, goal, learnt)
         _outcomes_into(contenders, simulations, goal, arguments.results)
-        found = best(contenders, rank, arguments.top, simulations)
-        found += [one for one in best_at_each_price(contenders, simulations) if one not in found]
-        nearest = None if found else closest(contenders, min(arguments.rate), simulations)
-    return Search(contenders=contenders, found=found, nearest=nearest)
+        chosen = best(contenders, rank, arguments.top, simulations)
+        chosen += [contender for contender in best_at_each_price(contenders, simulations) if contender not in chosen]
+        nearest = None if chosen else closest(contenders, min(arguments.rate), simulations)
+    return Search(contenders=contenders, found=chosen, nearest=nearest)
 
 
 def _contenders(arguments: argparse.Namespace) -> list[Contender]:
     from pytest_npubench.extensions.planning.cli.best_settings import Contender
     from pytest_npubench.extensions.planning.cli.searched_settings import candidates
 
-    found = list(
+    chosen = list(
         candidates(
             hardware=arguments.hardware,
             tensor_parallel=arguments.tensor_parallel or [1],
@@ -195,14 +195,14 @@ def _contenders(arguments: argparse.Namespace) -> list[Contender]:
             },
         )
     )
-    if len(found) > MOST_SETTINGS:
-        raise ConfigError(f"{len(found)} settings; want at most {MOST_SETTINGS}")
+    if len(chosen) > MOST_SETTINGS:
+        raise ConfigError(f"{len(chosen)} settings; want at most {MOST_SETTINGS}")
     prices = dict(arguments.price)
     if unknown := sorted(prices.keys() - set(arguments.hardware)):
         raise ConfigError(f"--price {unknown[0]}: none of --hardware is named so; there are {arguments.hardware}")
     rates_per_s = tuple(sorted(set(arguments.rate)))
     return [
-        Contender(one, prices.get(one.hardware, 1.0) * one.num_devices, rates_per_s) for one in dict.fromkeys(found)
+        Contender(one, prices.get(one.hardware, 1.0) * one.num_devices, rates_per_s) for one in dict.fromkeys(chosen)
     ]
 
 
@@ -210,29 +210,31 @@ def _outcomes_into(contenders: Sequence[Contender], simulations: Simulations, go
     """What the file says of them."""
     from pytest_npubench.extensions.planning.cli.search_results import read
 
-    known = read(results)
-    found = 0
-    for one in contenders if known else ():
+    kept = read(results)
+    number = 0
+    for contender in contenders if kept else ():
         outcomes = [
-            outcome for outcome in known.get(one.candidate.key(goal), ()) if outcome.rate_per_s in one.rates_per_s
+            outcome
+            for outcome in kept.get(contender.candidate.key(goal), ())
+            if outcome.rate_per_s in contender.rates_per_s
         ]
         for outcome in outcomes:
-            simulations.add(one, outcome)
-        found += len(outcomes)
-    if found:
-        print(f"npubench: {found} simulations are in {results}", file=sys.stderr)
+            simulations.add(contender, outcome)
+        number += len(outcomes)
+    if number:
+        print(f"npubench: {number} simulations are in {results}", file=sys.stderr)
 
 
-def _row(one: Contender) -> dict[str, Any]:
+def _row(contender: Contender) -> dict[str, Any]:
     """Of a setting that is settled. cost: of 1,000 requests."""
-    carried = one.rate_per_s
+    carried = contender.rate_per_s
     assert carried is not None
-    tried = [one.outcomes[rate_per_s] for rate_per_s in one.tried_up_to(carried)]
+    tried = [contender.outcomes[rate_per_s] for rate_per_s in contender.tried_up_to(carried)]
     return {
-        "name": one.candidate.name,
-        "devices": one.candidate.num_devices,
-        "price": one.price,
-        "cost": one.cost,
+        "name": contender.candidate.name,
+        "devices": contender.candidate.num_devices,
+        "price": contender.price,
+        "cost": contender.cost,
         "rate_per_s": carried,
         "tried": [
             {
@@ -260,19 +262,19 @@ def _show(rows: Sequence[Mapping[str, Any]], num_settings: int, refused: Sequenc
             for row in rows
         ]
         print(columns([("cost of 1000", "carries", "devices", "attained", "setting"), *shown]))
-    for one in refused[:3]:
-        say(f"not served: {one.candidate.name}: {one.why}")
+    for contender in refused[:3]:
+        say(f"not served: {contender.candidate.name}: {contender.why}")
 
 
 def _closest(search: Search, wanted: float) -> str:
     if search.nearest is None:
         return f"none of {len(search.contenders)} settings can be served: {search.contenders[0].why}"
-    one, outcome = search.nearest
+    contender, outcome = search.nearest
     assert outcome.ttft is not None
     assert outcome.tbt is not None
     limit = "TTFT" if outcome.ttft < outcome.tbt else "TBT"
     return (
-        f"no setting attains {wanted:.0%}; the closest is {one.candidate.name} with {outcome.attainment:.1%} at "
+        f"no setting attains {wanted:.0%}; the closest is {contender.candidate.name} with {outcome.attainment:.1%} at "
         f"{outcome.rate_per_s:g} requests/s ({limit} is what it misses more: TTFT {outcome.ttft:.1%}, "
         f"TBT {outcome.tbt:.1%})"
     )

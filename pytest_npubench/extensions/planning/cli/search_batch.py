@@ -75,8 +75,8 @@ def run(arguments: argparse.Namespace) -> int:
         )
         for name, profile in profiles.items()
     ]
-    speeds.sort(key=lambda one: (one.cost, one.batch_size))
-    kept = [one for one in speeds if keeps_ttft(one, arguments.max_ttft) and keeps_tbt(one, arguments.max_tbt)]
+    speeds.sort(key=lambda speed: (speed.cost, speed.batch_size))
+    kept = [speed for speed in speeds if keeps_ttft(speed, arguments.max_ttft) and keeps_tbt(speed, arguments.max_tbt)]
     try:
         best, why = best_batch(speeds, max_ttft_s=arguments.max_ttft, max_tbt_s=arguments.max_tbt), None
     except InfeasibleError as error:
@@ -88,7 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
             num_requests=len(requests),
             quantile=arguments.quantile,
             best=best and best.name,
-            batches=[{**asdict(one), "keeps_limits": one in kept} for one in speeds],
+            batches=[{**asdict(speed), "keeps_limits": speed in kept} for speed in speeds],
         )
     else:
         say(f"{len(requests)} requests of {workload(arguments.workload).name}; times are p{100 * arguments.quantile:g}")

@@ -82,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
     demand = Demand.of(profile, batches, arguments.finished)
     all_s = set_seconds(demand, profile, demand.edges, arguments.choice)
     try:
-        found = best_sets(demand, profile, limits, arguments.choice)
+        sets = best_sets(demand, profile, limits, arguments.choice)
     except InfeasibleError as error:
         print_error(error)
         return 1
@@ -96,14 +96,14 @@ def run(arguments: argparse.Namespace) -> int:
             batch_size=size,
             choice=arguments.choice,
             all_buckets={"buckets": demand.edges, "seconds": all_s},
-            sets=[_facts(one) for one in found],
+            sets=[_facts(one) for one in sets],
             inverted=[{"bucket": small, "faster": large} for small, large in inverted],
         )
         return 0
     say(f"{len(requests)} requests of {name} in batches of {size}; each takes the {arguments.choice} bucket of the set")
-    rows = [(str(len(one.buckets)), f"{one.seconds:.4g} s", *_change(one, all_s), _listed(one)) for one in found]
+    rows = [(str(len(one.buckets)), f"{one.seconds:.4g} s", *_change(one, all_s), _listed(one)) for one in sets]
     print(columns([("buckets", "predicted", "to all", "set"), *rows]))
-    say(f"all {len(demand.edges)} candidates take {all_s:.4g} s; best: {_listed(found[-1])}")
+    say(f"all {len(demand.edges)} candidates take {all_s:.4g} s; best: {_listed(sets[-1])}")
     for small, large in inverted:
         say(f"note: a decode step of bucket {large} is faster than one of bucket {small}")
     return 0
@@ -138,38 +138,38 @@ def _costs(path: Path) -> dict[int, tuple[float, float]]:
         raise StoreError(f"{path}: {error}") from error
     if not rows or tuple(cell.strip() for cell in rows[0]) != COSTS:
         raise StoreError(f"{path}, line 1: want a header line {','.join(COSTS)}")
-    found: dict[int, tuple[float, float]] = {}
+    costs: dict[int, tuple[float, float]] = {}
     for line, cells in enumerate(rows[1:], 2):
         try:
             bucket, compile_s, memory_bytes = cells
-            found[int(bucket)] = _size(compile_s), _size(memory_bytes)
+            costs[int(bucket)] = _size(compile_s), _size(memory_bytes)
         except (ValueError, argparse.ArgumentTypeError):
             raise StoreError(f"{path}, line {line}: want a bucket, and two numbers of 0 or more") from None
-    return found
+    return costs
 
 
 def _inverted(profile: BucketProfile) -> Iterator[tuple[int, int]]:
     """Neighbours of which the larger one steps faster: the stair does not rise (LENS, section 5.4.2)."""
-    for (small, one), (large, other) in pairwise(profile.buckets.items()):
-        if one.tbt_s is not None and other.tbt_s is not None and other.tbt_s < one.tbt_s:
+    for (small, timing), (large, other) in pairwise(profile.buckets.items()):
+        if timing.tbt_s is not None and other.tbt_s is not None and other.tbt_s < timing.tbt_s:
             yield small, large
 
 
-def _facts(one: BucketSet) -> dict[str, object]:
+def _facts(bucket_set: BucketSet) -> dict[str, object]:
     return {
-        "buckets": one.buckets,
-        "seconds": one.seconds,
-        "compile_s": one.compile_s,
-        "memory_bytes": one.memory_bytes,
+        "buckets": bucket_set.buckets,
+        "seconds": bucket_set.seconds,
+        "compile_s": bucket_set.compile_s,
+        "memory_bytes": bucket_set.memory_bytes,
     }
 
 
-def _change(one: BucketSet, all_s: float) -> tuple[str]:
-    return (f"{one.seconds / all_s - 1:+.1%}",) if all_s else ("",)
+def _change(bucket_set: BucketSet, all_s: float) -> tuple[str]:
+    return (f"{bucket_set.seconds / all_s - 1:+.1%}",) if all_s else ("",)
 
 
-def _listed(one: BucketSet) -> str:
-    return ", ".join(map(str, one.buckets))
+def _listed(bucket_set: BucketSet) -> str:
+    return ", ".join(map(str, bucket_set.buckets))
 
 
 def _size(text: str) -> float:

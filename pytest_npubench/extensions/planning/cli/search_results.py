@@ -24,15 +24,15 @@ def read(path: Path | None) -> Outcomes:
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     except (OSError, UnicodeDecodeError) as error:
         raise StoreError(f"{path}: {error}") from error
-    found: dict[str, list[Outcome]] = {}
-    for place, line in enumerate(lines, 1):
+    outcomes: dict[str, list[Outcome]] = {}
+    for number, line in enumerate(lines, 1):
         try:
             entry = json.loads(line)
-            found.setdefault(entry.pop("key"), []).append(Outcome(**entry))
+            outcomes.setdefault(entry.pop("key"), []).append(Outcome(**entry))
         except (ValueError, KeyError, TypeError, AttributeError):
-            if place < len(lines) or line.endswith("\n"):
-                raise StoreError(f"{path}, line {place}: no result of a search; want the file of one") from None
-    return found
+            if number < len(lines) or line.endswith("\n"):
+                raise StoreError(f"{path}, line {number}: no result of a search; want the file of one") from None
+    return outcomes
 
 
 def append(path: Path | None, key: str, outcome: Outcome) -> None:

@@ -21,5 +21,5 @@ def add_subjects(parser: argparse.ArgumentParser) -> None:
     subjects = parser.add_subparsers(
         metavar="SUBJECT", action=_Subject, help="search by LENS instead: npubench search SUBJECT --help"
     )
-    for one in (search_batch, search_buckets):
-        one.add_parser(subjects)
+    for subject in (search_batch, search_buckets):
+        subject.add_parser(subjects)

@@ -58,11 +58,10 @@ class Candidate:
 
     @property
     def name(self) -> str:
-        own = ", ".join(f"{name} {value}" for name, value in self.settings)
+        words = ", ".join(f"{name} {value}" for name, value in self.settings)
         replicas = f"{self.data_parallel} x " if self.data_parallel > 1 else ""
-        return (
-            f"{replicas}{self.tensor_parallel} x {Path(self.hardware).stem} {self.policy}{f' ({own})' if own else ''}"
-        )
+        device = f"{replicas}{self.tensor_parallel} x {Path(self.hardware).stem}"
+        return f"{device} {self.policy}{f' ({words})' if words else ''}"
 
     def key(self, goal: Goal) -> str:
         """Of this under this goal, in a file of results. What files say belongs to it, and this package's version."""
@@ -87,16 +86,16 @@ def candidates(
     """All of them, each once. Raises RegistryError for an unknown policy."""
     from pytest_npubench.serving.schedulers import setting_names
 
-    known = {policy: setting_names(policy) for policy in policies}
-    for device, tensor, data, policy in itertools.product(hardware, tensor_parallel, data_parallel, known):
-        own = {name: values for name, values in settings.items() if name in known[policy]}
-        for chosen in itertools.product(*own.values()):
+    names_of = {policy: setting_names(policy) for policy in policies}
+    for device, tensor, data, policy in itertools.product(hardware, tensor_parallel, data_parallel, names_of):
+        policy_settings = {name: values for name, values in settings.items() if name in names_of[policy]}
+        for chosen in itertools.product(*policy_settings.values()):
             yield Candidate(
                 hardware=device,
                 tensor_parallel=tensor,
                 data_parallel=data,
                 policy=policy,
-                settings=tuple(zip(own, chosen, strict=True)),
+                settings=tuple(zip(policy_settings, chosen, strict=True)),
             )
 
 

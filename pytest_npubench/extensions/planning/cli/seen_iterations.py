@@ -52,12 +52,12 @@ def rounds_of(path: Path, shape: DecoderShape) -> Sequence[Mapping[str, SeenIter
     from pytest_npubench.errors import MeasurementError
     from pytest_npubench.store.journal_reader import read_journal
 
-    found: list[dict[str, SeenIterations]] = []
+    seen: list[dict[str, SeenIterations]] = []
     others: set[str] = set()
     behind = f"/{RUN}"
     for record in read_journal(path).records:
         points = record.get("points", {}) if record["record"] == "round" else {}
-        own: dict[str, SeenIterations] = {}
+        of_round: dict[str, SeenIterations] = {}
         for name in (column.removesuffix(behind) for column in points if column.endswith(behind)):
             try:
                 (block,) = ServedBlock.of_columns(columns_of(points, name))
@@ -67,16 +67,16 @@ def rounds_of(path: Path, shape: DecoderShape) -> Sequence[Mapping[str, SeenIter
             if not len(block.log):
                 continue
             if (block.num_layers, is_dense) == (shape.num_layers, shape.is_dense):
-                own[name] = SeenIterations(block.log, [record.arrival_s for record in block.records])
+                of_round[name] = SeenIterations(block.log, [record.arrival_s for record in block.records])
             else:
                 others.add(f"{block.num_layers} layers {'without' if is_dense else 'with'} experts")
-        if own:
-            found.append(own)
-    if not found:
+        if of_round:
+            seen.append(of_round)
+    if not seen:
         there = f"; it has some of {', '.join(sorted(others))}" if others else ""
         kind = "without" if shape.is_dense else "with"
         raise ConfigError(f"{path} has no iterations of a model of {shape.num_layers} layers {kind} experts{there}")
-    return found
+    return seen
 
 
 def is_step_log(path: Path) -> bool:
@@ -86,8 +86,8 @@ def is_step_log(path: Path) -> bool:
 
 def stated_capacity(path: Path) -> int | None:
     """Tokens of the KV cache, as a step log states them; None where it does not. Raises WorkloadError."""
-    found = CAPACITY.search(_text(path))
-    return int(found[1].replace(",", "")) if found else None
+    match = CAPACITY.search(_text(path))
+    return int(match[1].replace(",", "")) if match else None
 
 
 def logged_iterations(
@@ -103,19 +103,19 @@ def logged_iterations(
     router = None if shape.is_dense else sampled_router(shape, 0)
     log, now_s = IterationLog(), 0.0
     columns: dict[str, list[float]] = {name: [] for name in log.columns()}
-    for found in STEP.finditer(_text(path)):
-        if found["dummy"]:
+    for match in STEP.finditer(_text(path)):
+        if match["dummy"]:
             continue
-        index, prompt, rows = int(found["index"]), int(found["prompt"]), int(found["rows"])
+        index, prompt, rows = int(match["index"]), int(match["prompt"]), int(match["rows"])
         prefill = [PrefillRow(index, 0, prompt)] if prompt else []
         activated = 0 if router is None else router.activations(index, 0, shape.num_layers, rows, prefill)
         row = {
             "start_s": now_s,
-            "end_s": now_s + float(found["ms"]) / 1e3,
+            "end_s": now_s + float(match["ms"]) / 1e3,
             "num_decode": rows,
             "num_prefill_tokens": prompt,
             "num_prefill_layers": shape.num_layers if prompt else 0,
-            "kv_bytes": float(found["held"] or 0) / 100 * kv_capacity_tokens * kv_token_bytes,
+            "kv_bytes": float(match["held"] or 0) / 100 * kv_capacity_tokens * kv_token_bytes,
             "expert_activations": activated,
         }
         now_s = row["end_s"]

@@ -271,7 +271,7 @@ def _run(
     result = simulate(system, policy, settings, requests)
     took_s = perf_counter() - started_s
     metrics = _metrics(system, result, slo)
-    found = {metric.name: metric.value for metric in metrics}
+    values = {metric.name: metric.value for metric in metrics}
     served_s = result.ended_s - result.started_s
     asked = "as replayed" if rate_per_s is None else f"at {rate_per_s:g} requests/s"
     print(
@@ -283,8 +283,8 @@ def _run(
         "policy": policy,
         "settings": dict(result.settings),
         "rate_per_s": rate_per_s,
-        "realised_rate_per_s": found["realised_rate_per_s"],
-        "realised_cv": found["realised_cv"],
+        "realised_rate_per_s": values["realised_rate_per_s"],
+        "realised_cv": values["realised_cv"],
         "metrics": [asdict(metric) for metric in metrics],
     }
     if calibration is not None:
@@ -406,11 +406,11 @@ def _drawn(
 ) -> tuple[dict[str, Any], list[tuple[float | None, tuple[ServingRequest, ...]]]]:
     from pytest_npubench.workloads import workload
 
-    found = workload(arguments.workload)
-    sample, loads = _loads(arguments, most_tokens, found)
+    lengths = workload(arguments.workload)
+    sample, loads = _loads(arguments, most_tokens, lengths)
     about = {
-        "name": found.name,
-        "source": found.source,
+        "name": lengths.name,
+        "source": lengths.source,
         "num_requests": len(loads[0][1]),
         "num_dropped": sample.num_dropped,
     }
@@ -422,12 +422,12 @@ def _slo(arguments: argparse.Namespace, spec: HardwareSpec | None) -> tuple[Slo 
 
     if arguments.slo_ttft is not None:
         return Slo(ttft_s=arguments.slo_ttft, tbt_s=arguments.slo_tbt), "the command line"
-    found = spec.slo_for(arguments.model, arguments.workload) if spec else None
-    return (Slo(ttft_s=found.ttft_s, tbt_s=found.tbt_s), found.source) if found else (None, "")
+    limits = spec.slo_for(arguments.model, arguments.workload) if spec else None
+    return (Slo(ttft_s=limits.ttft_s, tbt_s=limits.tbt_s), limits.source) if limits else (None, "")
 
 
 def _loads(
-    arguments: argparse.Namespace, most_tokens: int, found: Any
+    arguments: argparse.Namespace, most_tokens: int, lengths: Any
 ) -> tuple[LengthSample, list[tuple[float | None, tuple[ServingRequest, ...]]]]:
     """The sample of lengths, and for each rate the requests as they arrive."""
     from pytest_npubench.extensions.planning.cli.simulation import arriving, arriving_at, drawn_lengths, replayed_rows
@@ -435,10 +435,10 @@ def _loads(
 
     num_requests = arguments.requests
     if arguments.replay:
-        rows = replayed_rows(found, num_requests, most_tokens=most_tokens)
+        rows = replayed_rows(lengths, num_requests, most_tokens=most_tokens)
         assert rows.arrival_s is not None
         return rows, [(None, arriving_at(replay(rows.arrival_s), rows.requests, rows.content))]
-    sample = drawn_lengths(found, num_requests, seed=arguments.seed, most_tokens=most_tokens)
+    sample = drawn_lengths(lengths, num_requests, seed=arguments.seed, most_tokens=most_tokens)
     return sample, [
         (rate, arriving(sample.requests, rate_per_s=rate, cv=arguments.cv, seed=arguments.seed))
         for rate in arguments.rate
@@ -449,12 +449,12 @@ def _settings(policy: str, arguments: argparse.Namespace, engine: EngineArgument
     """What was given and the policy has, else what a run's engine had. Raises RegistryError for an unknown policy."""
     from pytest_npubench.serving.schedulers import setting_names
 
-    known = setting_names(policy)
+    allowed = setting_names(policy)
     given = {name: getattr(arguments, option) for name, option in SETTINGS.items()}
     stated = {"chunk_size_tokens": engine.chunk_size_tokens, "max_batch_size": engine.max_batch_size}
     both = [*stated.items(), *given.items()]
     chosen = {name: value for name, value in both if value is not None} | dict(arguments.set)
-    return {name: value for name, value in chosen.items() if name in known}
+    return {name: value for name, value in chosen.items() if name in allowed}
 
 
 def _check_options_used(arguments: argparse.Namespace, settings: dict[str, dict[str, Any]]) -> None:
@@ -462,8 +462,8 @@ def _check_options_used(arguments: argparse.Namespace, settings: dict[str, dict[
     asked = {flag for option, flag in given.items() if getattr(arguments, option) is not None}
     asked |= {f"--set {name}" for name, _ in arguments.set}
     used = {name for chosen in settings.values() for name in chosen}
-    known = {given[option] for name, option in SETTINGS.items() if name in used} | {f"--set {name}" for name in used}
-    if unused := sorted(asked - known):
+    allowed = {given[option] for name, option in SETTINGS.items() if name in used} | {f"--set {name}" for name in used}
+    if unused := sorted(asked - allowed):
         raise ConfigError(f"{unused[0]} is a setting of none of the policies asked for: {', '.join(settings)}")
 
 

@@ -256,23 +256,23 @@ def check_lengths(system: System, run: MeasuredRun) -> None:
             )
 
 
-def drawn_lengths(found: Workload, num_requests: int, *, seed: int, most_tokens: int | None) -> LengthSample:
+def drawn_lengths(workload: Workload, num_requests: int, *, seed: int, most_tokens: int | None) -> LengthSample:
     """A seeded sample of requests of so many tokens at most; what is longer is dropped and counted."""
-    return found.sample(num_requests, seed=seed, max_total_tokens=most_tokens)
+    return workload.sample(num_requests, seed=seed, max_total_tokens=most_tokens)
 
 
-def replayed_rows(found: Workload, num_requests: int | None, *, most_tokens: int) -> LengthSample:
-    """The first rows of a trace that fit, or all of them, with their arrivals. Raises WorkloadError for a workload
+def replayed_rows(trace: Workload, num_requests: int | None, *, most_tokens: int) -> LengthSample:
+    """The first rows of a trace that fit, or all of them, with their arrivals. Raises WorkloadError for a trace
     without any."""
     from pytest_npubench.workloads.trace import TraceWorkload
 
-    if not isinstance(found, TraceWorkload) or found.arrival_s is None:
+    if not isinstance(trace, TraceWorkload) or trace.arrival_s is None:
         raise WorkloadError(
-            f"workload {found.name!r} has no arrival times to replay; want a trace with them, or a rate"
+            f"workload {trace.name!r} has no arrival times to replay; want a trace with them, or a rate"
         )
-    rows = found.rows(max_total_tokens=most_tokens)
+    rows = trace.rows(max_total_tokens=most_tokens)
     if num_requests is not None and len(rows.requests) < num_requests:
-        raise WorkloadError(f"workload {found.name!r} has {len(rows.requests)} requests that fit; want {num_requests}")
+        raise WorkloadError(f"workload {trace.name!r} has {len(rows.requests)} requests that fit; want {num_requests}")
     assert rows.arrival_s is not None
     return replace(
         rows,

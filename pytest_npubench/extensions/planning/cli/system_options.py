@@ -171,22 +171,22 @@ def calibrated_system(arguments: argparse.Namespace, path: Path) -> tuple[System
     the names of their hardware files, where both are known."""
     from pytest_npubench.extensions.planning.virtual.cost_file import read_cost_file
 
-    found = read_cost_file(path)
-    system = system_of(arguments, _stated_by_cost(found), may_exceed_memory=True)
-    theirs, ours = (found.tensor_parallel, found.dtype), (system.tensor_parallel, system.dtype)
+    costs = read_cost_file(path)
+    system = system_of(arguments, _stated_by_cost(costs), may_exceed_memory=True)
+    theirs, ours = (costs.tensor_parallel, costs.dtype), (system.tensor_parallel, system.dtype)
     if theirs != ours:
         raise ConfigError(f"{path} is of {theirs[0]} devices in {theirs[1]}, not of {ours[0]} in {ours[1]}")
-    if (system.num_sharing > 1 or found.is_expert_parallel) and system.num_sharing != found.num_sharing:
+    if (system.num_sharing > 1 or costs.is_expert_parallel) and system.num_sharing != costs.num_sharing:
         raise ConfigError(
-            f"{path} is of {found.num_sharing} replicas that share their experts, not of {system.num_sharing}"
+            f"{path} is of {costs.num_sharing} replicas that share their experts, not of {system.num_sharing}"
         )
-    cost = found.calibration(system.shape).best
-    if system.spec and found.is_over_peaks and system.hardware != found.hardware:
+    cost = costs.calibration(system.shape).best
+    if system.spec and costs.is_over_peaks and system.hardware != costs.hardware:
         raise ConfigError(
-            f"{path} was calibrated on {found.hardware}, not on {system.hardware}; want a cost of that one, such as "
+            f"{path} was calibrated on {costs.hardware}, not on {system.hardware}; want a cost of that one, such as "
             f"npubench calibrate --from {path} makes of requests there"
         )
-    return replace(system, cost=cost, router=found.router, is_asynchronous=found.asynchronous), found
+    return replace(system, cost=cost, router=costs.router, is_asynchronous=costs.asynchronous), costs
 
 
 def is_calibrated(paths: Sequence[Path]) -> bool:

@@ -49,7 +49,7 @@ class BucketChoiceKind:
         for larger, point in choices.items():
             predicted_s[str(larger)] = set_seconds(demand, profile, _set(plan, larger))
             rounds_s[str(larger)] = measured.round_means_s(point.name)
-        found = ranked(plan, f"a batch of bucket {bucket}", "buckets", predicted_s, rounds_s, requests)
+        judgement = ranked(plan, f"a batch of bucket {bucket}", "buckets", predicted_s, rounds_s, requests)
         chosen = min(predicted_s, key=lambda name: predicted_s[name])
         gains = [1 - one / fit for one, fit in zip(rounds_s[chosen], rounds_s[str(bucket)], strict=True)]
         gain = Metric(
@@ -61,7 +61,7 @@ class BucketChoiceKind:
             gate="difference",
             margin=GAIN_MARGIN,
         )
-        return replace(found, metrics=(*found.metrics, gain))
+        return replace(judgement, metrics=(*judgement.metrics, gain))
 
     def settled(self, case: Case, plan: BucketPlan, measured: Measured) -> bool:
         return True

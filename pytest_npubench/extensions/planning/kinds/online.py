@@ -94,7 +94,7 @@ class OnlineKind(ShownKind):
         ]
         waking, joining = waking_s(pairs), joining_s(pairs)
         costs = (BucketCost({plan.batch_size: profile}, waking_s=waking, joining_s=joining) for profile in profiles)
-        found = latency_errors(
+        errors = latency_errors(
             [
                 (block.records, (predicted(plan, cost, block.records),))
                 for block, cost in zip(blocks, costs, strict=True)
@@ -102,14 +102,14 @@ class OnlineKind(ShownKind):
         )
         gates = [
             gate
-            for name, figure in found.items()
+            for name, figure in errors.items()
             for gate in (
                 Gate(metric=f"{name} mean error", value=abs(figure.mean_error), limit=plan.mean_error, unit="%"),
                 Gate(metric=f"{name} p99 error", value=abs(figure.p99_error), limit=plan.case_error, unit="%"),
             )
         ]
         samples = profile_samples(plan, measured, plan.buckets)
-        e2e = found["e2e"]
+        e2e = errors["e2e"]
         return Judgement(
             verdict=judge_gates(tuple(gates)),
             what=f"mean E2E of {sum(len(block.records) for block in blocks)} requests",
@@ -126,7 +126,7 @@ class OnlineKind(ShownKind):
                 rate_per_s=fmean(block.rate_per_s for block in blocks),
                 num_requests=plan.num_requests,
                 num_rounds=len(blocks),
-                figures=found,
+                figures=errors,
                 cost=count_cost(samples.compiles, samples.samples_s, sessions=1),
                 num_pairs=len(pairs),
                 pairs_s=sum(max(pair.first_s[-1], pair.second_s[-1]) for pair, _ in pairs),
@@ -176,7 +176,7 @@ def predicted(plan: BucketPlan, cost: BucketCost, records: Sequence[RequestRecor
     return serve_slots(requests, executor, VirtualClock()).records
 
 
-def online_lines(found: Sequence[CaseRecord[OnlineDetail]]) -> list[str]:
+def online_lines(cases: Sequence[CaseRecord[OnlineDetail]]) -> list[str]:
     """One for each case: "LENS online, lens-sharegpt at 8.4 req/s on 4 slots: TTFT -1.00% (p99 +2.00%), ...; in the
     median of 10 rounds TTFT ...; profile: ...; 320 pairs in 94.2 s"."""
     from pytest_npubench.suites.buckets.report.profile import cost_words
@@ -184,21 +184,21 @@ def online_lines(found: Sequence[CaseRecord[OnlineDetail]]) -> list[str]:
     return [
         f"{_errors(case)}; profile: {cost_words([case.detail.cost])}; {case.detail.num_pairs} pairs "
         f"in {case.detail.pairs_s:.1f} s"
-        for case in found
+        for case in cases
     ]
 
 
 def _errors(case: CaseRecord[OnlineDetail]) -> str:
     detail = case.detail
-    pooled = _told((name, one.mean_error, one.p99_error) for name, one in detail.figures.items())
-    typical = _told((name, one.round_mean_error, one.round_p99_error) for name, one in detail.figures.items())
+    pooled = _in_words((name, one.mean_error, one.p99_error) for name, one in detail.figures.items())
+    typical = _in_words((name, one.round_mean_error, one.round_p99_error) for name, one in detail.figures.items())
     return (
         f"LENS online, {detail.workload} at {detail.rate_per_s:.3g} req/s on {case.batch_size} slots: {pooled}; "
         f"in the median of {detail.num_rounds} rounds {typical}"
     )
 
 
-def _told(errors: Iterable[tuple[str, float, float]]) -> str:
+def _in_words(errors: Iterable[tuple[str, float, float]]) -> str:
     return ", ".join(f"{name.upper()} {mean:+.2%} (p99 {tail:+.2%})" for name, mean, tail in errors)
 
 

@@ -100,47 +100,47 @@ class SimulatedCoverageKind(LoadExperiment, ShownKind):
     def judge(self, case: Case, plan: ServingPlan, measured: Measured) -> Judgement:
         from pytest_npubench.extensions.planning.simulated import FIGURES, CalibratedRounds, leave_one_out
 
-        found = {point: blocks(measured, point) for point in self.points(case, plan)}
-        for own in found.values():
-            check_whole(own)
-        first = next(iter(found.values()))
+        served = {point: blocks(measured, point) for point in self.points(case, plan)}
+        for of_point in served.values():
+            check_whole(of_point)
+        first = next(iter(served.values()))
         rate_per_s, num_rounds = first[0].rate_per_s, len(first)
         if num_rounds < LEAST_ROUNDS:
             return _unknown(rate_per_s, num_rounds, f"{num_rounds} rounds; want at least {LEAST_ROUNDS}")
         try:
-            rounds = leave_one_out(plan, found, COVERAGE)
-            most = CalibratedRounds.of(plan, found).most_misses(COVERAGE)
+            rounds = leave_one_out(plan, served, COVERAGE)
+            most = CalibratedRounds.of(plan, served).most_misses(COVERAGE)
         except ConfigError as error:
             return _unknown(rate_per_s, num_rounds, str(error))
-        predictions = [one for own in rounds for one in own]
+        predictions = [one for of_point in rounds for one in of_point]
         figures = {name: [one.figure(name) for one in predictions] for name in FIGURES}
         gates = [
             Gate(
-                metric=f"mean {name.upper()} of {len(own)} blocks outside the {COVERAGE:.0%} band",
-                value=sum(not one.is_covered for one in own),
+                metric=f"mean {name.upper()} of {len(of_point)} blocks outside the {COVERAGE:.0%} band",
+                value=sum(not one.is_covered for one in of_point),
                 limit=most,
             )
-            for name, own in figures.items()
+            for name, of_point in figures.items()
         ]
         errors = _errors(rounds)
         doubts = []
         for metric, off, spread, limit in _limited(errors):
             if limit < off <= limit + CERTAIN * spread:
-                told = f"{num_rounds} rounds tell to {100 * spread:.2f} %"
-                doubts.append(f"{metric} {100 * off:.2f} % > {100 * limit:.2f} %, which {told}")
+                certainty = f"{num_rounds} rounds tell to {100 * spread:.2f} %"
+                doubts.append(f"{metric} {100 * off:.2f} % > {100 * limit:.2f} %, which {certainty}")
             else:
                 gates.append(Gate(metric=metric, value=off, limit=limit, unit="%"))
         verdict = judge_gates(tuple(gates))
         if doubts and not verdict.failing:
             verdict = Verdict(kind=VerdictKind.INCONCLUSIVE, reason="; ".join(doubts))
-        by_policy = {point.policy: [one for one in predictions if one.policy == point.policy] for point in found}
-        errors_of = {policy: _errors([one] for one in own) for policy, own in by_policy.items()}
+        by_policy = {point.policy: [one for one in predictions if one.policy == point.policy] for point in served}
+        errors_of = {policy: _errors([one] for one in of_point) for policy, of_point in by_policy.items()}
         e2e = figures["e2e"]
         predicted_s, measured_s = (fmean(getattr(one, name) for one in e2e) for name in ("predicted_s", "measured_s"))
         return Judgement(
             verdict=verdict,
             what=f"mean E2E of {len(e2e)} blocks, {rate_per_s:.3g} req/s",
-            metrics=tuple(metric for name, own in figures.items() for metric in _metrics(name, own)),
+            metrics=tuple(metric for name, of_point in figures.items() for metric in _metrics(name, of_point)),
             measured_s=measured_s,
             predicted_s=predicted_s,
             error=predicted_s / measured_s - 1,
@@ -150,8 +150,8 @@ class SimulatedCoverageKind(LoadExperiment, ShownKind):
                 num_rounds=num_rounds,
                 most_misses=most,
                 rows=tuple(
-                    _row(name, own, errors_of[policy][name])
-                    for name, (policy, own) in product(FIGURES, by_policy.items())
+                    _row(name, of_point, errors_of[policy][name])
+                    for name, (policy, of_point) in product(FIGURES, by_policy.items())
                 ),
                 errors=errors,
             ),
@@ -190,37 +190,37 @@ def _unknown(rate_per_s: float, num_rounds: int, why: str) -> Judgement:
 def _errors(rounds: Iterable[Sequence[Prediction]]) -> dict[str, LatencyError]:
     from pytest_npubench.stats.latency_errors import latency_errors
 
-    found = []
-    for own in rounds:
-        real, runs = zip(*[one.requests for one in own], strict=True)
-        found.append((list(chain(*real)), [list(chain(*run)) for run in zip(*runs, strict=True)]))
-    return latency_errors(found)
+    shown = []
+    for predictions in rounds:
+        real, runs = zip(*[one.requests for one in predictions], strict=True)
+        shown.append((list(chain(*real)), [list(chain(*run)) for run in zip(*runs, strict=True)]))
+    return latency_errors(shown)
 
 
 def _limited(errors: Mapping[str, LatencyError]) -> Iterator[tuple[str, float, float, float]]:
     """What is held to which limit: name, size of the error, how well the rounds tell it, limit."""
-    for name, own in errors.items():
-        yield f"{name} mean error", abs(own.mean_error), own.mean_spread, MEAN_ERROR
-        yield f"{name} p99 error", abs(own.p99_error), own.p99_spread, P99_ERROR
+    for name, error in errors.items():
+        yield f"{name} mean error", abs(error.mean_error), error.mean_spread, MEAN_ERROR
+        yield f"{name} p99 error", abs(error.p99_error), error.p99_spread, P99_ERROR
 
 
 def _row(name: str, predictions: Sequence[Prediction], error: LatencyError) -> BandRow:
-    own = [one.figure(name) for one in predictions]
+    figures = [one.figure(name) for one in predictions]
     return BandRow(
         figure=name,
         policy=predictions[0].policy,
-        num_blocks=len(own),
-        num_covered=sum(one.is_covered for one in own),
-        error=fmean(one.error for one in own),
-        half_width=fmean(one.half_width for one in own),
+        num_blocks=len(figures),
+        num_covered=sum(one.is_covered for one in figures),
+        error=fmean(one.error for one in figures),
+        half_width=fmean(one.half_width for one in figures),
         p99_error=error.p99_error,
     )
 
 
-def _metrics(name: str, own: Sequence[Figure]) -> tuple[Metric, ...]:
-    half_width = fmean(one.half_width for one in own)
+def _metrics(name: str, figures: Sequence[Figure]) -> tuple[Metric, ...]:
+    half_width = fmean(one.half_width for one in figures)
     return (
-        Metric(name=f"{name}_covered_fraction", unit="", value=fmean(one.is_covered for one in own), gate="none"),
+        Metric(name=f"{name}_covered_fraction", unit="", value=fmean(one.is_covered for one in figures), gate="none"),
         Metric(name=f"{name}_band_half_width", unit="", value=half_width, gate="difference", margin=HALF_MARGIN),
     )
 
@@ -249,10 +249,10 @@ def _together(detail: SimulatedCoverageDetail) -> str:
     """ "All requests together: TTFT +1.0 % (p99 +4.7 %), .... "; empty where nothing could be predicted."""
     if not detail.errors:
         return ""
-    told = ", ".join(
+    words = ", ".join(
         f"{name.upper()} {one.mean_error:+.1%} (p99 {one.p99_error:+.1%})" for name, one in detail.errors.items()
     )
-    return f"All requests together: {told}. "
+    return f"All requests together: {words}. "
 
 
 KIND = SimulatedCoverageKind()

@@ -95,10 +95,10 @@ class StepCostKind(LoadExperiment, ShownKind):
         _check_alike(path, cost, plan)
         figures: list[ProbeFigure] = []
         beyond: dict[str, None] = {}
-        for point, own in visits.items():
+        for point, steps in visits.items():
             names = ("ttft", "tpot") if point.output_tokens == LONG_OUTPUT else ("tpot",)
-            found, more = _figures(plan, cost, point, names, own)
-            figures += found
+            point_figures, more = _figures(plan, cost, point, names, steps)
+            figures += point_figures
             beyond |= dict.fromkeys(more)
         outside = [str(one) for one in figures if one.is_outside]
         gate = Gate(metric=f"means outside the bands of {path.name}", value=len(outside), limit=0)
@@ -109,8 +109,8 @@ class StepCostKind(LoadExperiment, ShownKind):
             what=f"two requests against {path.name}",
             metrics=tuple(
                 Metric(name=f"{figure}_{point.prompt_tokens}_s", unit="s", value=fmean(values), samples=tuple(values))
-                for point, own in visits.items()
-                for figure, values in _columns(own).items()
+                for point, steps in visits.items()
+                for figure, values in _columns(steps).items()
             ),
             measured_s=fmean(ttfts_s),
             predicted_s=figures[0].predicted_s,
@@ -162,11 +162,11 @@ def _figures(
     unknown = MEAN_SCALE * float(student_quantile(1 - tail, np.inf))
     wider = 2.0 if beyond else 1.0
     simulated = _columns([ProbeVisit.of(run.records[0]) for run in runs])
-    found = []
+    rows = []
     for name, values in ((name, _columns(visits)[name]) for name in names):
         best, *drawn = simulated[name]
         low, high = np.quantile(drawn, (tail, 1 - tail), method="hazen").tolist()
-        found.append(
+        rows.append(
             ProbeFigure(
                 name=f"{name.upper()} after {point.prompt_tokens} prompt tokens",
                 measured_s=fmean(values),
@@ -175,7 +175,7 @@ def _figures(
                 high_s=best + wider * (max(0.0, high - best) + unknown * best),
             )
         )
-    return found, beyond
+    return rows, beyond
 
 
 def probes_table(case: CaseRecord[StepCostDetail]) -> Table:

@@ -48,15 +48,15 @@ def simulation_page(answer: Mapping[str, Any], served: Mapping[str, Records], fa
 
 
 def _of(records: Records, name: str) -> Floats:
-    known = [getattr(one, name) for one in records if one.finished and one.token_times_s]
-    return np.sort(np.array([value for value in known if value is not None], dtype=np.float64))
+    values = [getattr(one, name) for one in records if one.finished and one.token_times_s]
+    return np.sort(np.array([value for value in values if value is not None], dtype=np.float64))
 
 
 def _distribution(name: str, values: Mapping[str, Floats]) -> Chart | None:
-    known = {run: of for run, of in values.items() if of.size}
-    if not known:
+    drawn = {run: of for run, of in values.items() if of.size}
+    if not drawn:
         return None
-    unit = number_text.time_unit(*(float(np.median(of)) for of in known.values()))
+    unit = number_text.time_unit(*(float(np.median(of)) for of in drawn.values()))
     shares = np.linspace(0, 100, NUM_STEPS + 1)
     series = [
         stairs(
@@ -64,16 +64,16 @@ def _distribution(name: str, values: Mapping[str, Floats]) -> Chart | None:
             (np.percentile(of, shares) * unit.per_s).tolist(),
             shares.tolist(),
             f"{run}: {{y:.0f}} % within {{x:.4g}} {unit.name}",
-            color=COLORS[place % len(COLORS)],
+            color=COLORS[index % len(COLORS)],
         )
-        for place, (run, of) in enumerate(known.items())
+        for index, (run, of) in enumerate(drawn.items())
     ]
     rows = [
         (run, [number_text.time(float(np.percentile(of, part)), unit) for part in PERCENTS])
-        for run, of in known.items()
+        for run, of in drawn.items()
     ]
     medians = ", ".join(f"{run} {figures[PERCENTS.index(50)]}" for run, figures in rows)
-    columns = [(f"p{part}", lambda row, place=place: row[1][place]) for place, part in enumerate(PERCENTS)]
+    columns = [(f"p{part}", lambda row, index=index: row[1][index]) for index, part in enumerate(PERCENTS)]
     return chart(
         f"{name} of the requests",
         f"Cumulative distribution of {name}; medians: {medians}.",
@@ -90,7 +90,7 @@ def _over_time(served: Mapping[str, Records]) -> list[Chart]:
         (one.token_times_s[-1] for records in served.values() for one in records if one.token_times_s), default=0
     )
     at_s = np.linspace(0, last_s, NUM_STEPS + 1)
-    found = []
+    series = []
     for title, first, last in (
         ("waiting for their first token", "arrival_s", "first_token_s"),
         ("getting tokens", "first_token_s", "last_token_s"),
@@ -101,7 +101,7 @@ def _over_time(served: Mapping[str, Records]) -> list[Chart]:
             started, ended = np.sort(getattr(columns, first)), np.sort(getattr(columns, last))
             counts[run] = np.searchsorted(started, at_s, "right") - np.searchsorted(ended, at_s, "right")
         most = ", ".join(f"{run} {int(number.max())}" for run, number in counts.items())
-        found.append(
+        series.append(
             chart(
                 f"Requests {title}",
                 f"Requests {title} over time; at most: {most}.",
@@ -126,21 +126,21 @@ def _over_time(served: Mapping[str, Records]) -> list[Chart]:
                 ),
             )
         )
-    return found
+    return series
 
 
 def _metrics(run: Mapping[str, Any]) -> Table:
     """Of one run: every figure, its band and what was measured, as far as they are known."""
     rate = "" if run["rate_per_s"] is None else f" at {run['rate_per_s']:g} requests/s"
-    known = [metric for metric in run["metrics"] if metric["value"] is not None]
+    metrics = [metric for metric in run["metrics"] if metric["value"] is not None]
     columns = [("metric", lambda row: row["name"]), ("simulated", lambda row: _figure(row, "value"))]
-    if any("low" in metric for metric in known):
+    if any("low" in metric for metric in metrics):
         columns.append(("90 % band", lambda row: f"{_figure(row, 'low')} to {_figure(row, 'high')}"))
-    if any("measured" in metric for metric in known):
+    if any("measured" in metric for metric in metrics):
         columns.append(("measured", lambda row: _figure(row, "measured")))
         columns.append(("error", lambda row: number_text.percent(row.get("error"), signed=True)))
     columns.append(("definition", lambda row: row["definition"]))
-    return table(f"{run['policy']}{rate}", tuple(columns), known)
+    return table(f"{run['policy']}{rate}", tuple(columns), metrics)
 
 
 def _figure(metric: Mapping[str, Any], which: str) -> str:

@@ -29,15 +29,15 @@ class LayerSum(Predictor):
 
     def fit(self, samples: ProfileSamples) -> FittedLens:
         """Raises MeasurementError where shallow engines were not measured, or a time comes out negative."""
-        one, two = (_profile(samples, depth) for depth in DEPTHS)
+        shallow, deeper = (_profile(samples, depth) for depth in DEPTHS)
         layers = samples.parts.num_layers
         profile = BucketProfile(
             buckets={
                 bucket: BucketTiming(
-                    ttft_s=_at(layers, one.buckets[bucket].ttft_s, two.buckets[bucket].ttft_s),
-                    tbt_s=_at(layers, one.buckets[bucket].tbt_s, two.buckets[bucket].tbt_s),
+                    ttft_s=_at(layers, shallow.buckets[bucket].ttft_s, deeper.buckets[bucket].ttft_s),
+                    tbt_s=_at(layers, shallow.buckets[bucket].tbt_s, deeper.buckets[bucket].tbt_s),
                 )
-                for bucket in one.buckets
+                for bucket in shallow.buckets
             },
             batch_size=samples.batch_size,
             prefill_shared=samples.prefill_shared,

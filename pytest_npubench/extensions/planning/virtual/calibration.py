@@ -122,9 +122,9 @@ class Prior:
         there = [other.prior.names.index(name) for name in names]
         alike = np.array([[one == two or (one, two) in TOGETHER for two in names] for one in names])
         moves = np.array([MOVES[name] for name in names])
-        known = np.atleast_2d(np.cov(other.logs[:, there], rowvar=False))
-        known += np.outer(moves, moves) * alike + OWN_MOVE**2 * np.eye(len(names))
-        return self._given([self.names.index(name) for name in names], other.centre[there], known)
+        covariance = np.atleast_2d(np.cov(other.logs[:, there], rowvar=False))
+        covariance += np.outer(moves, moves) * alike + OWN_MOVE**2 * np.eye(len(names))
+        return self._given([self.names.index(name) for name in names], other.centre[there], covariance)
 
     def _given(self, which: list[int], mean: Array, covariance: Array) -> Prior:
         """Where so much is known of some terms, and of the others what they are where those are."""
@@ -234,17 +234,17 @@ def calibrate(
     answers: list[Array] = []
     for generation in range(NUM_GENERATIONS):
         seen.append(random.multivariate_normal(centre, spread, NUM_DRAWS))
-        answers.append(np.array([_told(simulate(prior.cost(shape, one))[: len(measured)]) for one in seen[-1]]))
+        answers.append(np.array([_logarithms(simulate(prior.cost(shape, one))[: len(measured)]) for one in seen[-1]]))
         # the later half of the generations, which were drawn near the answer
         recent = slice(generation // 2, None)
         answered = _Answered.of(np.concatenate(seen[recent]), np.concatenate(answers[recent]), centre, spread)
-        found, chance = _posterior(answered, prior, measured, spread, random)
+        posterior, chance = _posterior(answered, prior, measured, spread, random)
         # the mean of seconds, and not of logarithms: terms that are known in sum only keep their sum
-        centre = np.log(chance @ np.exp(found))
-        spread = WIDER * _covariance(found, chance)
+        centre = np.log(chance @ np.exp(posterior))
+        spread = WIDER * _covariance(posterior, chance)
         on_generation(generation + 1)
-    chosen = random.choice(len(found), NUM_LOGS, p=chance)
-    return Calibration(prior=prior, shape=shape, logs=found[np.sort(chosen)], centre=centre)
+    chosen = random.choice(len(posterior), NUM_LOGS, p=chance)
+    return Calibration(prior=prior, shape=shape, logs=posterior[np.sort(chosen)], centre=centre)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -262,11 +262,11 @@ class _Answered:
         far = np.einsum("ij,jk,ik->i", away, np.linalg.inv(spread), away) - len(centre)
         near = np.exp(-np.maximum(far, 0.0) / 8)[:, None]
         terms = _terms(away)
-        known = np.isfinite(answers).all(axis=0)
-        slopes = np.linalg.lstsq(near * terms, near * np.where(known, answers, 0.0), rcond=None)[0]
+        is_finite = np.isfinite(answers).all(axis=0)
+        slopes = np.linalg.lstsq(near * terms, near * np.where(is_finite, answers, 0.0), rcond=None)[0]
         off = near * (answers - terms @ slopes)
         off_by = np.sqrt((off**2).sum(axis=0) / (near**2).sum())
-        return cls(centre=centre, slopes=slopes, off_by=np.where(known, off_by, np.nan))
+        return cls(centre=centre, slopes=slopes, off_by=np.where(is_finite, off_by, np.nan))
 
     def at(self, logs: Array) -> Array:
         answer: Array = _terms(logs - self.centre) @ self.slopes
@@ -278,18 +278,18 @@ def _terms(away: Array) -> Array:
     return np.column_stack([np.ones(len(away)), np.expm1(np.clip(away, -LARGEST_AWAY, LARGEST_AWAY))])
 
 
-def _told(latencies: Array) -> Array:
+def _logarithms(latencies: Array) -> Array:
     """Logarithms of what the requests showed, request by request, and of the means; infinite where that is 0."""
     with np.errstate(divide="ignore"):
-        told: Array = np.log(np.concatenate([latencies.ravel(), latencies.mean(axis=0)]))
-    return told
+        logarithms: Array = np.log(np.concatenate([latencies.ravel(), latencies.mean(axis=0)]))
+    return logarithms
 
 
 def _posterior(
     answered: _Answered, prior: Prior, measured: Array, spread: Array, random: np.random.Generator
 ) -> tuple[Array, Array]:
     """Logarithms of factors, [guesses, terms], and the chance of each, by population Monte Carlo."""
-    aim = _told(measured)
+    aim = _logarithms(measured)
     usable = np.isfinite(aim) & np.isfinite(answered.off_by)
     number = len(measured)
     scales = np.concatenate([np.tile(SCALES, number), np.full(3, MEAN_SCALE)])
@@ -307,12 +307,12 @@ def _posterior(
 
     centre = answered.centre
     for _ in range(NUM_GENERATIONS):
-        found = random.multivariate_normal(centre, spread, NUM_GUESSES)
-        scores = np.concatenate([likely(part) for part in np.array_split(found, NUM_GUESSES // NUM_DRAWS)])
-        chance = _tempered(scores - _log_normal(found, centre, spread), LEAST_EQUAL)
-        centre = chance @ found
-        spread = WIDER * _covariance(found, chance)
-    return found, chance
+        drawn = random.multivariate_normal(centre, spread, NUM_GUESSES)
+        scores = np.concatenate([likely(part) for part in np.array_split(drawn, NUM_GUESSES // NUM_DRAWS)])
+        chance = _tempered(scores - _log_normal(drawn, centre, spread), LEAST_EQUAL)
+        centre = chance @ drawn
+        spread = WIDER * _covariance(drawn, chance)
+    return drawn, chance
 
 
 def _covariance(draws: Array, chance: Array) -> Array:

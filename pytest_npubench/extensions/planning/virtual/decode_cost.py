@@ -34,5 +34,5 @@ class _Bases(dict[tuple[int, int], float]):
         self._cost = cost
 
     def __missing__(self, key: tuple[int, int]) -> float:
-        self[key] = found = self._cost.seconds(*key, 0, 0)
-        return found
+        self[key] = seconds = self._cost.seconds(*key, 0, 0)
+        return seconds

@@ -24,7 +24,7 @@ LEAST = 12  # with four a third
 
 def doubts(residuals: Mapping[str, Array]) -> tuple[str, ...]:
     """In words; none where nothing speaks against it. By name: tpot, e2e or step."""
-    found = []
+    sentences = []
     for name, values in residuals.items():
         usable = values[np.isfinite(values)]
         if len(usable) < LEAST:
@@ -32,16 +32,18 @@ def doubts(residuals: Mapping[str, Array]) -> tuple[str, ...]:
         what = {"tpot": "TPOT", "e2e": "E2E", "step": "an iteration's time"}[name]
         scatter = _scatter(usable)
         if scatter > LARGEST_SCATTER[name]:
-            found.append(f"predicted and measured {what} scatter by {scatter:.0%}: the form does not explain this run")
+            sentences.append(
+                f"predicted and measured {what} scatter by {scatter:.0%}: the form does not explain this run"
+            )
         thirds = np.array_split(usable, 3)
         middles = [float(np.median(part)) for part in thirds]
         # a third's median is itself known to about 1.25 scatters over the root of its number
         noise = 3 * 1.25 * float(np.median([_scatter(part) for part in thirds])) * np.sqrt(2 * 3 / len(usable))
         if (apart := max(middles) - min(middles)) > max(LARGEST_DRIFT, noise):
-            found.append(
+            sentences.append(
                 f"{what} is off by {apart:.0%} more in one third of the run than in another: what served it changed"
             )
-    return tuple(found)
+    return tuple(sentences)
 
 
 def _scatter(values: Array) -> float:

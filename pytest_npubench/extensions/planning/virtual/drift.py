@@ -35,11 +35,11 @@ def calibrate_blocks(
     for _ in range(NUM_TURNS if len(blocks) > 1 else 1):
         even = [replace(one, seconds=one.seconds / np.exp(by)) for one, by in zip(blocks, slow, strict=True)]
         every = pooled(even)
-        known = prior or prior_of_steps(shape, every, num_blocks=len(blocks))
-        found = calibrate_steps(shape, known, every, num_blocks=len(blocks), seed=seed)
-        slow = np.array([one.slow(found.best) for one in blocks])
+        before = prior or prior_of_steps(shape, every, num_blocks=len(blocks))
+        calibration = calibrate_steps(shape, before, every, num_blocks=len(blocks), seed=seed)
+        slow = np.array([one.slow(calibration.best) for one in blocks])
         slow -= slow.mean()
-    return found
+    return calibration
 
 
 def with_drift(calibration: Calibration, slow: Array) -> Calibration:

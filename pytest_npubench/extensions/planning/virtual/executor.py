@@ -67,7 +67,7 @@ class VirtualExecutor:
         self.cost: StepCost = cost
         self._decode_cost = DecodeCost(cost, shape.num_layers) if getattr(cost, "is_affine", False) else None
         self._router = None if shape.is_dense else router or sampled_router(shape, seed)
-        self._held = HeldTokens(shape.num_layers, shape.sliding_window)
+        self._tokens = HeldTokens(shape.num_layers, shape.sliding_window)
         self._iteration = 0
         self._present: set[int] = set()  # have begun and not ended
         self._is_from_idle = False
@@ -92,17 +92,17 @@ class VirtualExecutor:
 
     def end(self, request: int) -> None:
         self._present.discard(request)
-        self._held.drop(request)
+        self._tokens.drop(request)
 
     def export_kv(self, request: int) -> tuple[int, object]:
         """Bytes of the request's keys and values, and how many tokens they are of. They stay here until `end`."""
-        context = self._held.context_of(request)
+        context = self._tokens.context_of(request)
         return int(context * self.num_layers * self._token_layer_bytes), context
 
     def import_kv(self, request: int, kv: object) -> None:
         """What another VirtualExecutor exported; the request can decode here."""
         assert isinstance(kv, int)
-        self._held.receive(request, kv)
+        self._tokens.receive(request, kv)
         self._check_capacity()
 
     def run(self, plan: IterationPlan) -> IterationOutcome:
@@ -114,19 +114,19 @@ class VirtualExecutor:
     def run_decode(self, plan: IterationPlan, start_s: float, until_s: float, most: int) -> DecodeStretch | None:
         """Iterations of a plan that only decodes, one after the other as `run` has them: at least one, at most
         `most`, and as many as start before until_s. None: the cost does not tell. Raises as `run`."""
-        held, cost = self._held, self._decode_cost
+        tokens, cost = self._tokens, self._decode_cost
         if cost is None:
             return None
         if plan.dropped or self._blocks is not None:
             self._free(plan)
-        held.decode(plan.decode)
+        tokens.decode(plan.decode)
         num_rows, padding = len(plan.decode), plan.num_padding_rows
-        keys_s, growth_s = held.context_tokens * cost.context_s, num_rows * cost.context_s
-        if held.window_growth:
-            most = min(most, 1 + held.num_steady())
-            growth_s += held.window_growth * cost.window_s
-        if held.window_tokens:
-            keys_s += held.window_tokens * cost.window_s
+        keys_s, growth_s = tokens.context_tokens * cost.context_s, num_rows * cost.context_s
+        if tokens.window_growth:
+            most = min(most, 1 + tokens.num_steady())
+            growth_s += tokens.window_growth * cost.window_s
+        if tokens.window_tokens:
+            keys_s += tokens.window_tokens * cost.window_s
         if padding:
             share = _share(plan)
             keys_s, growth_s = keys_s * share, growth_s * share
@@ -143,10 +143,10 @@ class VirtualExecutor:
             each = self._each_decode(plan, cost, start_s, keys_s, growth_s, until_s, most)
             number, end_s = len(each.end_s), each.end_s[-1]
         if number > 1:
-            held.go_on(number - 1)
-        if held.token_layers > self._most_token_layers:
+            tokens.go_on(number - 1)
+        if tokens.token_layers > self._most_token_layers:
             self._check_capacity()
-        hidden_bytes = int(held.hidden_tokens * self._hidden_bytes)
+        hidden_bytes = int(tokens.hidden_tokens * self._hidden_bytes)
         return made(DecodeStretch, (number, end_s, step_s, growth_s, kv_bytes, kv_growth, hidden_bytes, each))
 
     def _each_decode(
@@ -179,26 +179,26 @@ class VirtualExecutor:
     def _free(self, plan: IterationPlan) -> None:
         """What the plan drops, and what lies on the device once for several requests."""
         for request in plan.dropped:
-            self._held.drop(request)
+            self._tokens.drop(request)
         if self._blocks is not None:
             self._shared_layers = self._blocks.num_shared * self.block_size_tokens * self.num_layers
 
     def _kv_bytes(self) -> float:
         """On the device. Requests that were admitted and have not run share what is not held twice yet."""
-        token_layers = self._held.token_layers - self._shared_layers
+        token_layers = self._tokens.token_layers - self._shared_layers
         return token_layers * self._token_layer_bytes if token_layers > 0 else 0.0
 
     def work(self, plan: IterationPlan) -> tuple[StepWork, int]:
         """What a plan asks of the device, and the experts that it activates, padding rows not counted. The rows have
         run when this returns. Raises as `run`."""
-        held = self._held
+        tokens = self._tokens
         self._iteration += 1
         if plan.dropped or self._blocks is not None:
             self._free(plan)
-        held.decode(plan.decode)
+        tokens.decode(plan.decode)
         num_rows, padding = len(plan.decode), plan.num_padding_rows
-        context: float = held.context_tokens
-        window: float = held.window_tokens
+        context: float = tokens.context_tokens
+        window: float = tokens.window_tokens
         if padding:
             share = _share(plan)
             context, window = context * share, window * share
@@ -210,13 +210,13 @@ class VirtualExecutor:
             group, rows = layers
             passes.append(made(PassWork, (group.first, group.stop, rows, with_padding)))
             for row in rows:
-                held.prefill(row, group)
+                tokens.prefill(row, group)
         num_sampled = num_rows + padding + len(plan.finishing)
-        if held.token_layers > self._most_token_layers:
+        if tokens.token_layers > self._most_token_layers:
             self._check_capacity()
         is_from_idle, self._is_from_idle = self._is_from_idle, False
         num_rows += padding
-        fields = passes, num_rows, context, window, num_sampled, 1.0, held.longest_context, is_from_idle
+        fields = passes, num_rows, context, window, num_sampled, 1.0, tokens.longest_context, is_from_idle
         return made(StepWork, fields), activations
 
     def outcome(self, duration_s: float, activations: int, *, padded_activations: int) -> IterationOutcome:
@@ -227,7 +227,7 @@ class VirtualExecutor:
             padded_expert_activations=padded_activations,
             expert_load_bytes=activations * self._expert_bytes,
             kv_bytes=int(self._kv_bytes()),
-            hidden_bytes=int(self._held.hidden_tokens * self._hidden_bytes),
+            hidden_bytes=int(self._tokens.hidden_tokens * self._hidden_bytes),
         )
 
     def _activations(self, layers: LayerPass, num_rows: int, padding: int) -> tuple[int, int]:
@@ -240,7 +240,7 @@ class VirtualExecutor:
         return real, self._router.activations(self._iteration, first, stop, num_rows + padding, prefill)
 
     def _check_capacity(self) -> None:
-        token_layers = self._held.token_layers - self._shared_layers
+        token_layers = self._tokens.token_layers - self._shared_layers
         if token_layers > self._most_token_layers:
             raise MeasurementError(
                 f"keys and values of {token_layers / self.num_layers:.0f} tokens; the device holds "

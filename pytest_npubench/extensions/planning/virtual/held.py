@@ -34,7 +34,7 @@ class HeldTokens:
         self._longest_origin: int | None = None  # None: to be looked for
         self._contexts: dict[int, int] = {}  # of all others whose prompt has left the last layer
         self._prefilled: dict[int, int] = {}  # token-layers of all others
-        self._found: dict[int, int] = {}  # tokens of a prompt that were in the cache
+        self._cached: dict[int, int] = {}  # tokens of a prompt that were in the cache
         self._hidden: dict[int, int] = {}  # tokens whose hidden states wait between two layers
         self._full_at: dict[int, int] = {}  # the iteration in which a row of the batch reaches the window
         self._num_full_at: Counter[int] = Counter()
@@ -82,11 +82,11 @@ class HeldTokens:
         request, first_token, num_tokens = row
         before = self._prefilled.get(request)
         if first_token and before is None:
-            self._found[request] = first_token
-        found = first_token if first_token and self._found.get(request) == first_token else 0
-        held = (found + num_tokens) * (group.stop - group.first)
-        self.token_layers += held
-        self._prefilled[request] = held if before is None else before + held
+            self._cached[request] = first_token
+        cached = first_token if first_token and self._cached.get(request) == first_token else 0
+        token_layers = (cached + num_tokens) * (group.stop - group.first)
+        self.token_layers += token_layers
+        self._prefilled[request] = token_layers if before is None else before + token_layers
         if self._hidden:
             self.hidden_tokens -= self._hidden.pop(request, 0)
         if group.stop == self._num_layers:
@@ -111,8 +111,8 @@ class HeldTokens:
 
     def drop(self, request: int) -> None:
         """Free all that a request holds; nothing happens where it holds nothing."""
-        if self._found:
-            self._found.pop(request, None)
+        if self._cached:
+            self._cached.pop(request, None)
         if request in self._origins:
             self.token_layers -= self._leave(request) * self._num_layers
             self._decoding = None  # the next batch differs, whatever tuple it comes in
@@ -138,11 +138,11 @@ class HeldTokens:
 
     def _join(self, request: int) -> None:
         context = self._contexts.pop(request, None)
-        held = self._prefilled.pop(request, 0)
-        if context is None or held != context * self._num_layers:
+        layers = self._prefilled.pop(request, 0)
+        if context is None or layers != context * self._num_layers:
             raise MeasurementError(
-                f"request {request} decodes with {held} token-layers of keys and values; want its prompt through each "
-                f"of {self._num_layers} layers exactly once"
+                f"request {request} decodes with {layers} token-layers of keys and values; want its prompt through "
+                f"each of {self._num_layers} layers exactly once"
             )
         self._origins[request] = origin = context - self._iterations
         self.context_tokens += context

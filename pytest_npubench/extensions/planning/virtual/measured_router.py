@@ -57,10 +57,10 @@ class MeasuredRouter:
 
 def _knots(most: float) -> Array:
     """0, 1 and on, each by KNOT_RATIO more, up to the most tokens."""
-    found = [0.0, 1.0]
-    while found[-1] < most:
-        found.append(min(most, max(found[-1] + 1, round(found[-1] * KNOT_RATIO))))
-    return np.array(found)
+    shares = [0.0, 1.0]
+    while shares[-1] < most:
+        shares.append(min(most, max(shares[-1] + 1, round(shares[-1] * KNOT_RATIO))))
+    return np.array(shares)
 
 
 def climbed(knots: Array, tokens: Array) -> Array:

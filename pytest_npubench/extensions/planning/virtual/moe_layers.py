@@ -57,13 +57,13 @@ class MeasuredMoeCost:
         """Of one layer through which so many rows run."""
         if num_rows <= 0:
             return 0.0
-        place = bisect_left(self.rows, num_rows)
-        if place == len(self.rows):
+        index = bisect_left(self.rows, num_rows)
+        if index == len(self.rows):
             return self.layer_seconds[-1] * num_rows / self.rows[-1]
-        if self.rows[place] == num_rows:
-            return self.layer_seconds[place]
-        part = (num_rows - self.rows[place - 1]) / (self.rows[place] - self.rows[place - 1])
-        return (1 - part) * self.layer_seconds[place - 1] + part * self.layer_seconds[place]
+        if self.rows[index] == num_rows:
+            return self.layer_seconds[index]
+        part = (num_rows - self.rows[index - 1]) / (self.rows[index] - self.rows[index - 1])
+        return (1 - part) * self.layer_seconds[index - 1] + part * self.layer_seconds[index]
 
 
 def measured_moe_cost(
@@ -79,7 +79,7 @@ def measured_moe_cost(
     as cost_model."""
     if dtype != DTYPE:
         raise ConfigError(f"measured MoE layers are in {DTYPE}, not {dtype}")
-    told = _found(shape.name, spec.name, tensor_parallel, routing)
+    layer = _measured_layer(shape.name, spec.name, tensor_parallel, routing)
     whole = cost_model(
         shape,
         spec,
@@ -95,21 +95,21 @@ def measured_moe_cost(
     rest = replace(
         whole, expert_read_s=0.0, expert_row_s=0.0, expert_tile_s=0.0, moved_row_s=whole.moved_row_s - moved_s
     )
-    return MeasuredMoeCost(rest=rest, rows=told["tokens"], layer_seconds=[us * 1e-6 for us in told["us"]])
+    return MeasuredMoeCost(rest=rest, rows=layer["tokens"], layer_seconds=[us * 1e-6 for us in layer["us"]])
 
 
-def _found(model: str, device: str, tensor_parallel: int, routing: str) -> dict[str, Any]:
+def _measured_layer(model: str, device: str, tensor_parallel: int, routing: str) -> dict[str, Any]:
     layers = table()
     wanted = {"model": model, "device": device, "tensor_parallel": tensor_parallel, "routing": routing}
     for key, value in wanted.items():
-        known = list(dict.fromkeys(str(one[key]) for one in layers))
-        layers = [one for one in layers if one[key] == value]
+        values = list(dict.fromkeys(str(layer[key]) for layer in layers))
+        layers = [layer for layer in layers if layer[key] == value]
         if not layers:
             words = key.replace("_", " ")
-            there = f"{', '.join(known)}{did_you_mean(str(value), known)}"
+            there = f"{', '.join(values)}{did_you_mean(str(value), values)}"
             raise ConfigError(f"no measured MoE layers of {words} {value}; there are {there}")
-    (one,) = layers
-    return one
+    (layer,) = layers
+    return layer
 
 
 def table() -> list[dict[str, Any]]:

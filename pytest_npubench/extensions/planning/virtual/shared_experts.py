@@ -53,13 +53,13 @@ class SharedExperts:
     def _activations(self, works: Sequence[StepWork]) -> list[tuple[int, int]]:
         """First layer and activated experts of each run of layers in which all replicas' rows stay the same."""
         cuts = sorted({cut for work in works for one in work.passes for cut in (one.first, one.stop)})
-        found = []
+        segments = []
         for first, stop in pairwise(cuts):
             inside = [(work, one) for work in works for one in work.passes if one.first <= first < one.stop]
             rows = sum(work.decode_rows for work, _ in inside)
             prefill = [row for _, one in inside for row in one.prefill]
-            found.append((first, self._router.activations(self._iteration, first, stop, rows, prefill)))
-        return found
+            segments.append((first, self._router.activations(self._iteration, first, stop, rows, prefill)))
+        return segments
 
 
 def _layer_rows(work: StepWork) -> float:

@@ -89,7 +89,7 @@ def samples_of(
     decode = np.array(log.num_decode, dtype=np.float64)
     prompt = np.array(log.num_prefill_tokens, dtype=np.float64)
     share = np.where(prompt > 0, np.array(log.num_prefill_layers) / shape.num_layers, 0.0)
-    held = np.array(log.kv_bytes) / kv_token_bytes - share * prompt
+    num_tokens = np.array(log.kv_bytes) / kv_token_bytes - share * prompt
     seconds = np.array(log.end_s) - np.array(log.start_s)
     gaps_s = np.diff(np.array(log.start_s)) - seconds[:-1]
     follows = gaps_s < LARGEST_GAP * seconds[1:]
@@ -103,7 +103,7 @@ def samples_of(
         prompt=prompt,
         pairs=np.array(log.num_prefill_pairs, dtype=np.float64),
         share=share,
-        context=np.where(decode > 0, np.maximum(held, 0.0), 0.0),
+        context=np.where(decode > 0, np.maximum(num_tokens, 0.0), 0.0),
         activations=np.array(log.expert_activations, dtype=np.float64),
         from_idle=from_idle.astype(np.float64),
     )
@@ -138,8 +138,8 @@ def calibrate_steps(
     to_unit = np.linalg.cholesky(np.linalg.inv(prior.covariance)).T
 
     def off_by(logs: Array) -> Array:
-        found: Array = np.log(samples.predicted(prior.cost(shape, logs)) / samples.seconds)
-        return found
+        errors: Array = np.log(samples.predicted(prior.cost(shape, logs)) / samples.seconds)
+        return errors
 
     def residuals(logs: Array, scale: float) -> Array:
         off = off_by(logs) / scale
@@ -163,8 +163,8 @@ def _worth(curve: Curve, rows: Array) -> Array:
         return rows
     ends, worth = np.array(curve).T
     slope = (worth[-1] - worth[-2]) / (ends[-1] - ends[-2])
-    found: Array = np.interp(rows, ends, worth) + slope * np.maximum(rows - ends[-1], 0.0)
-    return found
+    worth_of_rows: Array = np.interp(rows, ends, worth) + slope * np.maximum(rows - ends[-1], 0.0)
+    return worth_of_rows
 
 
 def pooled(samples: Sequence[StepSamples]) -> StepSamples:

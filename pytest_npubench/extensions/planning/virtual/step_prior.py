@@ -71,8 +71,8 @@ def prior_of_steps(shape: DecoderShape, samples: StepSamples, *, num_blocks: int
     while True:
         kink, curve = _worth(columns, usable, has_experts=not shape.is_dense)
         columns["row_s"] = np.maximum(kink, usable.rows(curve))
-        found, off = _fitted(columns, usable.seconds)
-        if not found.get("waking_s", 1.0):
+        factors, off = _fitted(columns, usable.seconds)
+        if not factors.get("waking_s", 1.0):
             del columns["waking_s"]
             continue
         unknown = _unknown(columns, usable.seconds, off, num_independent=num_blocks * NUM_INDEPENDENT)
@@ -88,7 +88,7 @@ def prior_of_steps(shape: DecoderShape, samples: StepSamples, *, num_blocks: int
             )
         del columns[max(spare, key=lambda name: unknown[name])]
     mean_s = usable.seconds.mean()
-    terms = {name: max(found[name], LEAST_PART * mean_s / column.mean()) for name, column in columns.items()}
+    terms = {name: max(factors[name], LEAST_PART * mean_s / column.mean()) for name, column in columns.items()}
     if kink:
         terms["weights_s"] = kink * terms["row_s"]
     return Prior(
@@ -136,8 +136,8 @@ def _stretches(columns: dict[str, Array], samples: StepSamples) -> Curve:
     without, beside = (climbed(ends, rows) for rows in (samples.decode, samples.decode + samples.prompt))
     slopes = dict(zip(map(str, ends[1:]), (without + samples.share[:, None] * (beside - without)).T, strict=True))
     others = {name: column for name, column in columns.items() if name != "row_s"}
-    found, _ = _fitted(others | slopes, samples.seconds)
-    risen = np.cumsum([0.0, *(found[name] for name in slopes)])
+    factors, _ = _fitted(others | slopes, samples.seconds)
+    risen = np.cumsum([0.0, *(factors[name] for name in slopes)])
     return tuple(zip(ends.tolist(), (risen / risen[-1] * ends[-1]).tolist(), strict=True)) if risen[-1] else ()
 
 
@@ -163,12 +163,12 @@ def _fitted(columns: dict[str, Array], seconds: Array) -> tuple[dict[str, float]
     predicted, weights = seconds, np.ones(len(seconds))
     for _ in range(NUM_PASSES):
         over = (weights / predicted)[:, None]
-        found, _ = nnls(over * parts / sizes, weights * seconds / predicted)
-        predicted = np.maximum(parts / sizes @ found, LEAST_PART * seconds.mean())
+        factors, _ = nnls(over * parts / sizes, weights * seconds / predicted)
+        predicted = np.maximum(parts / sizes @ factors, LEAST_PART * seconds.mean())
         off = np.log(seconds / predicted)
         size = np.abs(off) / max(SCALES[1], _scatter(off))
         weights = np.sqrt(np.minimum(1.0, ROBUST / np.maximum(size, TINY)))
-    return dict(zip(columns, (found / sizes).tolist(), strict=True)), off
+    return dict(zip(columns, (factors / sizes).tolist(), strict=True)), off
 
 
 def _unknown(columns: dict[str, Array], seconds: Array, off: Array, *, num_independent: int) -> dict[str, float]:

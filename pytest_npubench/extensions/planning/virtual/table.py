@@ -76,22 +76,22 @@ def read_table(path: Path, num_layers: int) -> TableCost:
     wanted = (*AXES, "seconds")
     if missing := [name for name in wanted if name not in (lines.fieldnames or ())]:
         raise StoreError(f"{path}: no column {missing[0]!r}; want {', '.join(wanted)}")
-    found: dict[Point, float] = {}
+    points: dict[Point, float] = {}
     for line in lines:
         where = f"{path}, line {lines.line_num}"
         prefill, rows, context, seconds = (_number(where, name, line[name]) for name in wanted)
-        if (prefill, rows, context) in found:
+        if (prefill, rows, context) in points:
             raise StoreError(f"{where}: this point stands there twice")
-        found[prefill, rows, context] = seconds
-    if not found:
+        points[prefill, rows, context] = seconds
+    if not points:
         raise StoreError(f"{path}: no line of a point")
-    first, second, third = (tuple(sorted({point[place] for point in found})) for place in range(3))
+    first, second, third = (tuple(sorted({point[place] for point in points})) for place in range(3))
     for point in product(first, second, third):
         # nothing runs there, so nobody has to say it
-        if point not in found and point[:2] != (0.0, 0.0):
+        if point not in points and point[:2] != (0.0, 0.0):
             raise StoreError(f"{path}: no point of {', '.join(f'{a} {v:g}' for a, v in zip(AXES, point, strict=True))}")
-        found.setdefault(point, 0.0)
-    return TableCost(num_layers=num_layers, axes=(first, second, third), seconds_at=found)
+        points.setdefault(point, 0.0)
+    return TableCost(num_layers=num_layers, axes=(first, second, third), seconds_at=points)
 
 
 def _number(where: str, name: str, text: str | None) -> float:

@@ -72,8 +72,8 @@ class AttainmentKind(LoadExperiment):
         return tuple(served(policy, plan, scaled(load, factor)) for policy in POLICIES for factor in FACTORS)
 
     def judge(self, case: Case, plan: ServingPlan, measured: Measured) -> Judgement:
-        found = [blocks(measured, point) for point in self.points(case, plan)]
-        by_policy = dict(zip(POLICIES, (found[: len(FACTORS)], found[len(FACTORS) :]), strict=True))
+        served = [blocks(measured, point) for point in self.points(case, plan)]
+        by_policy = dict(zip(POLICIES, (served[: len(FACTORS)], served[len(FACTORS) :]), strict=True))
         capacities = {policy: _capacity(served_at) for policy, served_at in by_policy.items()}
         ratio = capacity_ratio(capacities["layered"], capacities["chunked"])
         by_round = {policy: _by_round(served_at) for policy, served_at in by_policy.items()}
@@ -88,7 +88,7 @@ class AttainmentKind(LoadExperiment):
                 factors=FACTORS,
                 rate_per_s=tuple(served_at[0].rate_per_s for served_at in by_policy["layered"]),
                 attainment={policy: tuple(map(_split, served_at)) for policy, served_at in by_policy.items()},
-                capacity={policy: (found.rate_per_s, found.interval) for policy, found in capacities.items()},
+                capacity={policy: (served.rate_per_s, served.interval) for policy, served in capacities.items()},
                 capacity_ratio=ratio.value,
                 capacity_ratio_interval=ratio.interval,
                 why={policy: capacity.why for policy, capacity in capacities.items()},
@@ -159,9 +159,9 @@ def _attained(block: ServedBlock) -> float:
     return attainment_split(block.records, block.limits)[0]
 
 
-def _split(found: tuple[ServedBlock, ...]) -> tuple[float, float, float]:
+def _split(served: tuple[ServedBlock, ...]) -> tuple[float, float, float]:
     """Attainment of both limits, of TTFT and of TBT, over the requests of all rounds at one rate."""
-    return attainment_split([record for block in found for record in block.records], found[0].limits)
+    return attainment_split([record for block in served for record in block.records], served[0].limits)
 
 
 def _ratio(value: float, by_round: Mapping[str, Sequence[float]]) -> Metric:

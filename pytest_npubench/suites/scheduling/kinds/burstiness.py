@@ -83,8 +83,8 @@ class BurstinessKind(LoadExperiment):
         )
 
 
-def _shown(found: Sequence[ServedBlock], plan: ServingPlan) -> Mapping[str, float]:
-    return {metric.name: metric.value for metric in metrics_of(found, plan.shape)[0] if metric.name in SHOWN}
+def _shown(served: Sequence[ServedBlock], plan: ServingPlan) -> Mapping[str, float]:
+    return {metric.name: metric.value for metric in metrics_of(served, plan.shape)[0] if metric.name in SHOWN}
 
 
 KIND = BurstinessKind()

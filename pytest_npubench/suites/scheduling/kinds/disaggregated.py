@@ -53,9 +53,9 @@ class Latencies:
     tbt_p99_s: float
 
     @classmethod
-    def of(cls, found: Sequence[ServedBlock]) -> Latencies:
-        ttft_s = [ttft_s for block in found for ttft_s in block.ttfts_s]
-        tbt_s = [gap_s for block in found for gap_s in block.gaps_s]
+    def of(cls, served: Sequence[ServedBlock]) -> Latencies:
+        ttft_s = [ttft_s for block in served for ttft_s in block.ttfts_s]
+        tbt_s = [gap_s for block in served for gap_s in block.gaps_s]
         return cls(
             ttft_mean_s=float(np.mean(ttft_s)),
             ttft_p99_s=float(np.quantile(ttft_s, 0.99)),
@@ -74,9 +74,9 @@ class Handover:
     longest_s: float | None = None
 
     @classmethod
-    def of(cls, found: Sequence[ServedBlock]) -> Handover:
-        seconds = [value for block in found for value in block.handover_s]
-        num_bytes = sum(value for block in found for value in block.handover_bytes)
+    def of(cls, served: Sequence[ServedBlock]) -> Handover:
+        seconds = [value for block in served for value in block.handover_s]
+        num_bytes = sum(value for block in served for value in block.handover_bytes)
         if not seconds:
             return cls(num_requests=0)
         return cls(num_requests=len(seconds), bytes=num_bytes, mean_s=float(np.mean(seconds)), longest_s=max(seconds))
@@ -103,8 +103,8 @@ class DisaggregatedKind(LoadExperiment):
         return tuple(served(policy, plan, plan.load(case)) for policy in POLICIES)
 
     def judge(self, case: Case, plan: ServingPlan, measured: Measured) -> Judgement:
-        found = {point.policy: blocks(measured, point) for point in self.points(case, plan)}
-        layered, chunked, apart = found["layered"], found["chunked"], found[POLICY]
+        by_policy = {point.policy: blocks(measured, point) for point in self.points(case, plan)}
+        layered, chunked, apart = by_policy["layered"], by_policy["chunked"], by_policy[POLICY]
         tbt = paired_ratios(apart, layered, mean_tbt_s)
         lead = paired_ratios(layered, chunked, mean_ttft_s)
         return Judgement(
@@ -124,7 +124,7 @@ class DisaggregatedKind(LoadExperiment):
             detail=DisaggregatedDetail(
                 rate_per_s=layered[0].rate_per_s,
                 num_blocks=len(layered),
-                policies={policy: Latencies.of(served_at) for policy, served_at in found.items()},
+                policies={policy: Latencies.of(served_at) for policy, served_at in by_policy.items()},
                 tbt_interval=ratio_interval(tbt),
                 ttft_interval=ratio_interval(paired_ratios(apart, layered, mean_ttft_s)),
                 handover=Handover.of(apart),

@@ -86,8 +86,8 @@ def _idle_w(measured: Measured) -> float | None:
         visits = [visit for (visit,) in measured.visits(IdlePoint().name, IdleVisit)]
     except MeasurementError:
         return None
-    known = [visit.power_w for visit in visits if visit.power_w is not None]
-    return sum(known) / len(known) if known else None
+    powers_w = [visit.power_w for visit in visits if visit.power_w is not None]
+    return sum(powers_w) / len(powers_w) if powers_w else None
 
 
 def _joules(block: ServedBlock) -> float:
@@ -95,25 +95,27 @@ def _joules(block: ServedBlock) -> float:
     return block.energy_j
 
 
-def _power_w(found: tuple[ServedBlock, ...]) -> float:
-    return sum(map(_joules, found)) / sum(block.duration_s for block in found)
+def _power_w(served: tuple[ServedBlock, ...]) -> float:
+    return sum(map(_joules, served)) / sum(block.duration_s for block in served)
 
 
-def _per_token(policy: str, found: tuple[ServedBlock, ...]) -> tuple[Metric, Metric]:
+def _per_token(policy: str, served: tuple[ServedBlock, ...]) -> tuple[Metric, Metric]:
     """mJ a token, by both denominators."""
     return (
-        block_metric(f"{policy}_mj_per_prompt_and_output_token", "mJ", found, lambda one: _mj(one) / one.num_tokens),
-        block_metric(f"{policy}_mj_per_output_token", "mJ", found, lambda one: _mj(one) / one.num_output_tokens),
+        block_metric(
+            f"{policy}_mj_per_prompt_and_output_token", "mJ", served, lambda block: _mj(block) / block.num_tokens
+        ),
+        block_metric(f"{policy}_mj_per_output_token", "mJ", served, lambda block: _mj(block) / block.num_output_tokens),
     )
 
 
-def _above_idle(policy: str, found: tuple[ServedBlock, ...], idle_w: float) -> Metric:
+def _above_idle(policy: str, served: tuple[ServedBlock, ...], idle_w: float) -> Metric:
     """Held against nothing: a difference of two measurements, below 0 where the device drew less than at rest."""
     return block_metric(
         f"{policy}_mj_above_idle_per_prompt_and_output_token",
         "mJ",
-        found,
-        lambda one: (_mj(one) - 1e3 * idle_w * one.duration_s) / one.num_tokens,
+        served,
+        lambda block: (_mj(block) - 1e3 * idle_w * block.duration_s) / block.num_tokens,
         gate="none",
     )
 

@@ -78,9 +78,9 @@ class ExpertLoadsKind(LoadExperiment):
         )
 
 
-def _attainment(found: Sequence[ServedBlock]) -> float:
+def _attainment(served: Sequence[ServedBlock]) -> float:
     """Over the requests of all blocks."""
-    return slo_attainment([record for block in found for record in block.records], found[0].limits)
+    return slo_attainment([record for block in served for record in block.records], served[0].limits)
 
 
 KIND = ExpertLoadsKind()

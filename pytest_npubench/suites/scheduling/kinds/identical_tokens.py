@@ -79,16 +79,16 @@ class IdenticalTokensKind(LoadExperiment):
         )
 
 
-def _different(found: Sequence[ServedBlock], against: Sequence[ServedBlock]) -> list[tuple[int, int]]:
+def _different(served: Sequence[ServedBlock], against: Sequence[ServedBlock]) -> list[tuple[int, int]]:
     """Round and index of each request whose tokens differ. Raises MeasurementError where requests failed, or where
     they have no checksums."""
-    check_whole(found)
+    check_whole(served)
     check_whole(against)
     differing = []
-    for number, (one, other) in enumerate(zip(found, against, strict=True)):
-        if not len(one.tokens_crc) == len(other.tokens_crc) == len(one.records):
+    for number, (block, other) in enumerate(zip(served, against, strict=True)):
+        if not len(block.tokens_crc) == len(other.tokens_crc) == len(block.records):
             raise MeasurementError(f"block {number} has no checksums of its tokens: it ran no tensors, or is older")
-        pairs = enumerate(zip(one.tokens_crc, other.tokens_crc, strict=True))
+        pairs = enumerate(zip(block.tokens_crc, other.tokens_crc, strict=True))
         differing += [(number, index) for index, (left, right) in pairs if left != right]
     return differing
 

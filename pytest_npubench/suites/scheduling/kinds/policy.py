@@ -63,24 +63,24 @@ class PolicyKind(LoadExperiment):
 
     def judge(self, case: Case, plan: ServingPlan, measured: Measured) -> Judgement:
         (point,) = self.points(case, plan)
-        found = blocks(measured, point)
-        metrics, figures = metrics_of(found, plan.shape)
+        served_blocks = blocks(measured, point)
+        metrics, figures = metrics_of(served_blocks, plan.shape)
         kept = Gate(metric="requests that miss the SLO", value=missed(metrics), limit=MAX_MISSED, unit="%")
-        verdict, failed = judge_gates((kept,) if keeps_slo(point.policy) else ()), failures_in(found)
+        verdict, failed = judge_gates((kept,) if keeps_slo(point.policy) else ()), failures_in(served_blocks)
         return Judgement(
             verdict=replace(verdict, reason=f"{verdict.reason}; {failed}") if failed else verdict,
-            what=f"mean TTFT, {point.policy}, {found[0].rate_per_s:.3g} req/s",
+            what=f"mean TTFT, {point.policy}, {served_blocks[0].rate_per_s:.3g} req/s",
             metrics=metrics,
-            measured_s=mean_of_first_tokens(found),
-            repeat_error=repeat_error([mean_ttft_s(block) for block in found if block.ttfts_s]),
+            measured_s=mean_of_first_tokens(served_blocks),
+            repeat_error=repeat_error([mean_ttft_s(block) for block in served_blocks if block.ttfts_s]),
             detail=PolicyDetail(
                 policy=point.policy,
                 settings=dict(point.settings),
                 workload=point.load.workload,
-                rate_per_s=found[0].rate_per_s,
+                rate_per_s=served_blocks[0].rate_per_s,
                 clock="wall",
-                slo=SloDetail(ttft_s=found[0].limits.ttft_s, tbt_s=found[0].limits.tbt_s),
-                num_blocks=len(found),
+                slo=SloDetail(ttft_s=served_blocks[0].limits.ttft_s, tbt_s=served_blocks[0].limits.tbt_s),
+                num_blocks=len(served_blocks),
                 failed=failed,
                 vllm=service_of(plan).own_settings(plan, point),
                 figures=figures,
