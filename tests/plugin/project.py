@@ -187,6 +187,20 @@ class Project:
         """Case key -> case record of one session."""
         return {record["case"]: record for record in self.records("case", session)}
 
+    def kinds(self) -> dict[str, str]:
+        """Case key -> the kind of its verdict in the latest session."""
+        return {case: record["verdict"]["kind"] for case, record in self.cases().items()}
+
+    @property
+    def baseline_path(self) -> Path:
+        """The one file of baselines that there is."""
+        (path,) = (self.root / "baselines").glob("*/*.json")
+        return path
+
+    def accepted(self) -> dict[str, Any]:
+        """Case key -> its entry in the one file of baselines."""
+        return dict(json.loads(self.baseline_path.read_text(encoding="utf-8"))["cases"])
+
 
 @dataclass(frozen=True)
 class Finished:
@@ -223,6 +237,18 @@ def neuron_project(root: Path) -> tuple[Project, dict[str, str]]:
     tool = project.write("bin/neuron-ls", f"#!{sys.executable}\nprint({json.dumps(NEURON_LS)!r})\n")
     tool.chmod(0o755)
     return project, {"PATH": f"{tool.parent}:/usr/bin:/bin"}
+
+
+def summary(result: pytest.RunResult, outcome: str) -> dict[str, str]:
+    """The tests of an outcome such as FAILED in pytest's short summary, in its order: node id -> the text behind it."""
+    rows = [line.removeprefix(f"{outcome} ") for line in result.outlines if line.startswith(f"{outcome} ")]
+    return {node: text for node, _, text in (row.partition(" - ") for row in rows)}
+
+
+def skipped(result: pytest.RunResult) -> dict[str, int]:
+    """Reason -> how many tests were skipped for it."""
+    lines = [line for line in result.outlines if line.startswith("SKIPPED ")]
+    return {line.split(": ", 1)[1]: int(line.partition("[")[2].partition("]")[0]) for line in lines}
 
 
 def put_under_git(root: Path) -> None:

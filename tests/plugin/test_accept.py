@@ -1,7 +1,5 @@
 """--npubench-accept: a green run enters the baselines, nothing else does, and nothing does twice."""
 
-import json
-
 import pytest
 
 SELECT = ("-k", "fake and profile and bucket16", "--npubench-accept")
@@ -17,11 +15,11 @@ def test_each_run_is_one_session_and_a_resumed_one_is_none(project):
     for _ in range(2):
         result = project.run(*SELECT)
         assert result.ret == 0
-        (path,) = (project.root / "baselines").glob("*/*.json")
-        paths.append(path)
-        assert notes(result) == [f"accepted 1 case into {path}"]
-    assert paths[0] == paths[1]
-    (case,) = json.loads(path.read_text())["cases"].values()
+        paths.append(project.baseline_path)
+        assert notes(result) == [f"accepted 1 case into {paths[-1]}"]
+    path, again = paths
+    assert path == again
+    (case,) = project.accepted().values()
     names = [session["session"] for session in case["sessions"]]
     assert names == [session.id for session in project.journal().sessions]
     text = path.read_text()

@@ -8,7 +8,6 @@ import pytest
 from pytest_npubench.plugin.outcome import ExitStatus
 
 from .conftest import COMPARED
-from .test_regression import baseline, kinds
 
 
 def assert_refused(project, result: pytest.RunResult, *texts: str) -> None:
@@ -26,28 +25,27 @@ def assert_refused(project, result: pytest.RunResult, *texts: str) -> None:
 def broken(nights, tmp_path):
     """A copy of the nights, and the path of its one baseline file."""
     project = nights.after(tmp_path / "project")
-    (path,) = (project.root / "baselines" / "fake").glob("*.json")
     project.journal_path.unlink()
-    return project, path
+    return project, project.baseline_path
 
 
 def test_another_driver_is_incomparable_unless_asked_for(nights, tmp_path):
     project = nights.after(tmp_path / "project", install="driver='fake driver 2'")
     result = project.run(*COMPARED)
     assert result.ret == 0, result.stdout.str()
-    assert set(kinds(project).values()) == {"incomparable"}
+    assert set(project.kinds().values()) == {"incomparable"}
     for record in project.cases().values():
         assert record["verdict"]["reason"].endswith(": driver fake driver 1 -> fake driver 2")
     result = project.run(*COMPARED, "--npubench-compare-across", "driver")
     assert result.ret == 0, result.stdout.str()
-    assert set(kinds(project).values()) == {"unchanged"}
+    assert set(project.kinds().values()) == {"unchanged"}
     for record in project.cases().values():
         assert all("4 accepted sessions" in metric["verdict"]["reason"] for metric in record["metrics"].values())
 
 
 def test_another_driver_opens_a_file_of_its_own(nights, tmp_path):
     project = nights.after(tmp_path / "project", install="driver='fake driver 2'")
-    before = baseline(project)
+    before = project.baseline_path.read_text()
     assert project.run(*COMPARED, "--npubench-accept").ret == 0
     files = {path: json.loads(path.read_text()) for path in (project.root / "baselines" / "fake").glob("*.json")}
     assert sorted(content["key"]["driver"] for content in files.values()) == ["fake driver 1", "fake driver 2"]
@@ -59,7 +57,7 @@ def test_another_driver_opens_a_file_of_its_own(nights, tmp_path):
 def test_only_the_named_part_may_differ(nights, tmp_path):
     project = nights.after(tmp_path / "project", install="driver='fake driver 2'")
     assert project.run(*COMPARED, "--npubench-compare-across", "runtime,compiler").ret == 0
-    assert set(kinds(project).values()) == {"incomparable"}
+    assert set(project.kinds().values()) == {"incomparable"}
 
 
 @pytest.mark.parametrize(
@@ -124,12 +122,12 @@ def test_a_throttled_run_never_enters(nights, tmp_path):
     project = nights.after(tmp_path / "project", install="throttled=float('inf')")
     result = project.run(*COMPARED, "--npubench-accept")
     assert result.ret == ExitStatus.DISTURBED
-    assert set(kinds(project).values()) == {"invalid"}
+    assert set(project.kinds().values()) == {"invalid"}
     for record in project.cases().values():
         assert record["verdict"]["reason"].endswith("rounds disturbed: throttled: hw_thermal_slowdown")
         assert record["metrics"]  # shown, not judged
         assert not any("verdict" in metric for metric in record["metrics"].values())
     (line,) = (number for number, line in enumerate(result.outlines) if line.startswith("nothing accepted:"))
-    named = [text.split()[:3] for text in result.outlines[line + 1 : line + 1 + len(kinds(project))]]
-    assert sorted(named) == sorted([case, "is", "invalid"] for case in kinds(project))
-    assert baseline(project) == baseline(nights.project)
+    named = [text.split()[:3] for text in result.outlines[line + 1 : line + 1 + len(project.kinds())]]
+    assert sorted(named) == sorted([case, "is", "invalid"] for case in project.kinds())
+    assert project.accepted() == nights.project.accepted()

@@ -2,11 +2,10 @@
 
 import re
 import signal
-import time
 from collections import Counter
-from pathlib import Path
 
 import pytest
+from process_states import runs, until
 
 from pytest_npubench import backends
 from pytest_npubench.backends.protocol import Device
@@ -133,18 +132,7 @@ def test_a_run_that_ends_takes_its_child_along(project, number):
     interrupt_after_a_round(project, process, number)
     process.communicate()
     (child,) = openers(project)[process.pid]
-    deadline_s = time.monotonic() + 60
-    while _runs(child):
-        assert time.monotonic() < deadline_s
-        time.sleep(0.05)
-
-
-def _runs(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state != "Z"
+    until(lambda: not runs(child))
 
 
 def test_what_the_child_cannot_collect_is_said(project):

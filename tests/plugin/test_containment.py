@@ -10,6 +10,8 @@ import pytest
 from pytest_npubench.plugin.outcome import ExitStatus
 from pytest_npubench.store.journal import read_journal
 
+from .project import summary
+
 HOLD = """
 import sys
 from pytest_npubench.backends.protocol import Device
@@ -39,8 +41,8 @@ def alter(requests, run):
 
 def failed(result: pytest.RunResult) -> dict[str, str]:
     """Test name -> what its FAILED line says."""
-    lines = [line.removeprefix("FAILED ") for line in result.outlines if line.startswith("FAILED ")]
-    return {line.partition("::")[2].partition(" - ")[0]: line.partition(" - Failed: ")[2] for line in lines}
+    rows = summary(result, "FAILED").items()
+    return {node.partition("::")[2]: text.removeprefix("Failed: ") for node, text in rows}
 
 
 def test_only_the_cases_of_broken_points_are_invalid(project):

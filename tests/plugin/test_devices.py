@@ -7,6 +7,8 @@ import pytest
 from pytest_npubench.plugin.outcome import ExitStatus
 from pytest_npubench.store.baselines import Baselines
 
+from .project import summary
+
 OWN = """
 import pytest
 
@@ -35,7 +37,7 @@ def pytest_collection_modifyitems(items):
 
 
 def passed(result: pytest.RunResult) -> list[str]:
-    return [line.split()[1] for line in result.outlines if line.startswith("PASSED ")]
+    return list(summary(result, "PASSED"))
 
 
 def test_one_item_a_device_named_by_its_number(project):
@@ -130,7 +132,7 @@ def test_a_device_lost_before_it_opens_is_invalid_with_the_reason(project):
     result = project.run("-k", "fake and profile", "--npubench-journal", "lost.jsonl")
     assert result.ret == ExitStatus.INVALID
     reason = "openvino:0 does not open: RuntimeError: the fake accelerator fell off the bus"
-    assert [line.partition("invalid: ")[2] for line in result.outlines if line.startswith("FAILED")] == [reason] * 3
+    assert list(summary(result, "FAILED").values()) == [f"Failed: invalid: {reason}"] * 3
     lines = [json.loads(line) for line in (project.root / "lost.jsonl").read_text().splitlines()]
     cases = [line for line in lines if line["record"] == "case"]
     assert {case["verdict"]["reason"] for case in cases} == {reason}

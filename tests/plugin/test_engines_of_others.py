@@ -11,7 +11,7 @@ from pytest_npubench.backends.protocol import Device
 from pytest_npubench.campaign.lock import device_lock
 from pytest_npubench.plugin.outcome import ExitStatus
 
-from .project import Project, neuron_project
+from .project import Project, neuron_project, skipped
 
 HERE = Path(__file__).parent
 OUTSIDE = "--npubench-engine=outside"
@@ -87,7 +87,7 @@ def test_neuron_cores_are_no_matter_of_the_reference(tmp_path: Path) -> None:
     project, env = neuron_project(tmp_path)
     result = project.run("-rs", "-m", "neuron", "-k", "trn", env=env)
     said = "reference does not serve neuron; it serves cpu, cuda, tpu, openvino"
-    assert any(said in line for line in result.outlines if line.startswith("SKIPPED"))
+    assert any(said in reason for reason in skipped(result))
     result = project.run("-m", "neuron", "-k", "trn", "--npubench-require=trn", env=env)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert f"--npubench-require trn: found AWS Neuron device, AWS Neuron device, but {said}" in result.errlines[0]

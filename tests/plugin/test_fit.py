@@ -2,6 +2,7 @@
 
 import re
 
+from .project import skipped
 from .test_devices import passed
 
 # mini-llama needs 100.7 MB a bucket, all but 0.1 of it binaries: two fit 252 MB, three do not
@@ -20,12 +21,6 @@ models = ["mini-llama"]
 
 def extend(project, text):
     project.write("hw/fake.toml", (project.root / "hw" / "fake.toml").read_text() + text)
-
-
-def skipped(result):
-    """Reason -> how many tests."""
-    lines = [line for line in result.outlines if line.startswith("SKIPPED ")]
-    return {line.split(": ", 1)[1]: int(re.match(r"SKIPPED \[(\d+)\]", line)[1]) for line in lines}
 
 
 def test_the_largest_bucket_is_skipped_with_the_numbers_and_the_others_run(project):

@@ -14,7 +14,7 @@ from pytest_npubench import backends
 from pytest_npubench.backends.protocol import Device
 
 from .conftest import COMPARED
-from .test_regression import SLOW_CASE, changed, kinds
+from .test_regression import SLOW_CASE, changed
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed")
 
@@ -71,5 +71,5 @@ def test_a_regression_is_confirmed_where_the_lock_is_real(nights, tmp_path):
         conftest.write(OPEN)
     result = project.run(*COMPARED, env=VARIABLES)
     assert result.ret == 1, result.stdout.str()
-    assert kinds(project)[SLOW_CASE] == "regressed"
+    assert project.kinds()[SLOW_CASE] == "regressed"
     assert len(project.cases()[SLOW_CASE]["metrics"]["ttft_s"]["processes"]) == 3

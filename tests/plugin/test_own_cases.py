@@ -11,7 +11,7 @@ from pytest_npubench.backends.protocol import Device
 from pytest_npubench.campaign.lock import device_lock
 from pytest_npubench.plugin.outcome import ExitStatus
 
-from .project import make_project, wait_for
+from .project import make_project, summary, wait_for
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "own-cases.md"
 LIMITS = """
@@ -109,15 +109,13 @@ def limits(tmp_path_factory):
 
 
 def failures(result: pytest.RunResult, outcome: str = "FAILED") -> dict[str, str]:
-    rows = [line.partition(" - ") for line in result.outlines if line.startswith(f"{outcome} ")]
-    return {head.rpartition("::")[2]: text for head, _, text in rows}
+    return {node.rpartition("::")[2]: text for node, text in summary(result, outcome).items()}
 
 
 def test_limits_pass_and_fail(limits):
     _, result = limits
     assert result.ret == 1
-    passed = {line.rpartition("::")[2] for line in result.outlines if line.startswith("PASSED ")}
-    assert passed == {"test_under", "test_keywords_add_up", "test_three_calls_a_sample"}
+    assert failures(result, "PASSED").keys() == {"test_under", "test_keywords_add_up", "test_three_calls_a_sample"}
     assert re.fullmatch(r"Failed: mean \S+ s > 1e-12 s", failures(result)["test_over_mean"])
     assert re.fullmatch(r"Failed: median \S+ s > 1e-12 s", failures(result)["test_over_median"])
     # a wrong marker fails its test at the setup; nor does pytest-benchmark add any for cases that failed early

@@ -5,7 +5,7 @@ import pytest
 from pytest_npubench.backends.protocol import Device, Probe
 from pytest_npubench.plugin.own_families import families_of, wanted
 
-from .project import make_project
+from .project import make_project, skipped, summary
 
 FAMILIES = """
 import os
@@ -78,10 +78,6 @@ def shared(tmp_path_factory):
     return project
 
 
-def rows(result: pytest.RunResult, outcome: str) -> list[str]:
-    return [line.split()[1] for line in result.outlines if line.startswith(f"{outcome} ")]
-
-
 GPU = ["test_own.py::test_any_gpu[cuda@0]", "test_own.py::test_any_gpu[cuda@1]", "test_own.py::test_any_gpu[openvino]"]
 WORDS = [f"test_own.py::test_words[cuda-{word}@{number}]" for word in "ab" for number in (0, 1)]
 
@@ -89,10 +85,9 @@ WORDS = [f"test_own.py::test_words[cuda-{word}@{number}]" for word in "ab" for n
 def test_each_family_with_a_device_has_an_item_and_one_unmarked_test_fails_alone(shared):
     result = shared.run("test_own.py", "-rA", "-W", "error", "--npubench-require", "gpu,cuda", env={"LATE": "1"})
     assert result.ret == 1
-    assert sorted(rows(result, "PASSED")) == sorted([*GPU, *WORDS, "test_own.py::test_other"])
-    (skipped,) = [line for line in result.outlines if line.startswith("SKIPPED")]
-    assert skipped.endswith(": no tpu here; none")
-    assert set(rows(result, "ERROR")) == {"test_own.py::test_unmarked", "test_own.py::test_late"}
+    assert sorted(summary(result, "PASSED")) == sorted([*GPU, *WORDS, "test_own.py::test_other"])
+    assert skipped(result).keys() == {"no tpu here; none"}
+    assert summary(result, "ERROR").keys() == {"test_own.py::test_unmarked", "test_own.py::test_late"}
     result.stdout.fnmatch_lines(
         ["test_own.py::test_unmarked: a test with the npubench fixture needs a marker of a dev*"]
     )
@@ -126,7 +121,7 @@ def test_a_family_is_selected_alone_on_every_machine(shared, expression, ids):
 def test_a_family_that_was_asked_for_and_is_absent_skips_or_fails_as_required(shared):
     result = shared.run("test_own.py", "-m", "tpu", "-rs")
     assert result.ret == 0
-    assert {line.split(": ", 1)[1] for line in result.outlines if line.startswith("SKIPPED")} == {"no tpu here"}
+    assert skipped(result).keys() == {"no tpu here"}
     assert result.parseoutcomes()["skipped"] == 3
     required = shared.run("test_own.py", "-m", "cuda or tpu", "--npubench-require", "tpu")
     assert required.ret == pytest.ExitCode.USAGE_ERROR
@@ -135,16 +130,15 @@ def test_a_family_that_was_asked_for_and_is_absent_skips_or_fails_as_required(sh
 
 def test_an_item_can_be_named_and_without_its_family_says_why(shared):
     result = shared.run("test_own.py::test_any_gpu[openvino]", "-rA")
-    assert rows(result, "PASSED") == ["test_own.py::test_any_gpu[openvino]"]
+    assert list(summary(result, "PASSED")) == ["test_own.py::test_any_gpu[openvino]"]
     gone = shared.run("test_own.py::test_any_gpu", "-rs", env={"GONE": "cuda openvino"})
-    (skipped,) = [line for line in gone.outlines if line.startswith("SKIPPED")]
-    assert skipped.endswith(": cuda is gone; openvino is gone")
+    assert skipped(gone).keys() == {"cuda is gone; openvino is gone"}
 
 
 def test_workers_of_xdist_agree(shared):
     result = shared.run("test_own.py", "-k", "gpu or words", "-n2", "-rA", "-W", "error")
     assert result.ret == 0, result.stdout.str()
-    assert sorted(rows(result, "PASSED")) == sorted([*GPU, *WORDS])
+    assert sorted(summary(result, "PASSED")) == sorted([*GPU, *WORDS])
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from pytest_npubench.verdict import Verdict, VerdictKind
 from pytest_npubench.verdict.result import Judgement, Metric
 
 from .conftest import COMPARED
+from .project import summary
 
 CHANGED = """
 
@@ -41,19 +42,6 @@ def broken(engine, requests):
 
 def changed(factor: float, buckets: str = "{32}", when: str = "True") -> str:
     return CHANGED.format(factor=factor, buckets=buckets, when=when)
-
-
-def failed(result: pytest.RunResult) -> list[str]:
-    return [line.removeprefix("FAILED ") for line in result.outlines if line.startswith("FAILED ")]
-
-
-def kinds(project) -> dict[str, str]:
-    return {case: record["verdict"]["kind"] for case, record in project.cases().items()}
-
-
-def baseline(project) -> str:
-    (path,) = (project.root / "baselines" / "fake").glob("*.json")
-    return path.read_text()
 
 
 @pytest.fixture(scope="module")
@@ -93,8 +81,9 @@ def test_a_slow_case_fails_with_one_clean_line(slow):
     project, result = slow
     assert result.ret == 1
     result.assert_outcomes(passed=5, failed=1, deselected=result.parseoutcomes()["deselected"])
-    (line,) = failed(result)
-    assert line.startswith(f"{SLOW_TEST} - Failed: regressed: ttft_s: ")
+    ((test, text),) = summary(result, "FAILED").items()
+    assert test == SLOW_TEST
+    assert text.startswith("Failed: regressed: ttft_s: ")
     reason = project.cases()[SLOW_CASE]["verdict"]["reason"]
     assert f"regressed: {reason}" in result.outlines
     assert reason.startswith("ttft_s: ")
@@ -106,10 +95,10 @@ def test_a_slow_case_fails_with_one_clean_line(slow):
 
 def test_the_others_do_not_shift(slow, nights):
     project, _ = slow
-    found = kinds(project)
-    assert found.pop(SLOW_CASE) == "regressed"
-    assert set(found.values()) == {"unchanged"}
-    for case in found:
+    verdicts = project.kinds()
+    assert verdicts.pop(SLOW_CASE) == "regressed"
+    assert set(verdicts.values()) == {"unchanged"}
+    for case in verdicts:
         for metric in project.cases()[case]["metrics"].values():
             assert metric["verdict"]["ratio"] == pytest.approx(1.0, abs=0.015)
             assert "processes" not in metric
@@ -152,7 +141,7 @@ fake_device.FakeEngine.time_move = slow_move
 """
     project = nights.after(tmp_path / "project", moved)
     result = project.run(*COMPARED)
-    assert [line.partition(" - ")[0] for line in failed(result)] == [SLOW_TEST]
+    assert list(summary(result, "FAILED")) == [SLOW_TEST]
     metrics = project.cases()[SLOW_CASE]["metrics"]
     assert metrics["move_s"]["verdict"]["ratio"] == pytest.approx(5, rel=0.05)
     others = {name: one["verdict"]["kind"] for name, one in metrics.items() if name != "move_s"}
@@ -183,10 +172,10 @@ def test_pytest_benchmark_has_the_samples_of_the_first_process(slow):
 
 def test_a_regressed_case_never_enters_and_keeps_no_other_out(slow, nights):
     project, result = slow
-    (path,) = (project.root / "baselines" / "fake").glob("*.json")
+    path = project.baseline_path
     (line,) = (line for line in result.outlines if line.startswith("accepted "))
     assert line.startswith(f"accepted 5 of 6 cases into {path}: {SLOW_CASE} is regressed (ttft_s: ")
-    before, after = (json.loads(baseline(one))["cases"] for one in (nights.project, project))
+    before, after = nights.project.accepted(), project.accepted()
     assert after.pop(SLOW_CASE) == before.pop(SLOW_CASE)
     session = project.journal().sessions[-1].id
     assert {entry["sessions"][-1]["session"] for entry in after.values()} == {session}
@@ -216,8 +205,9 @@ def test_a_resumed_run_keeps_the_verdicts(slow, nights, tmp_path):
     before = project.cases()
     result = project.run(*COMPARED, "--npubench-resume")
     assert result.ret == 1
-    (line,) = failed(result)
-    assert line.startswith(f"{SLOW_TEST} - Failed: regressed: ")
+    ((test, text),) = summary(result, "FAILED").items()
+    assert test == SLOW_TEST
+    assert text.startswith("Failed: regressed: ")
     after = project.cases()
     assert all(record["resumed"] for record in after.values())
     assert {case: record["metrics"] for case, record in after.items()} == {
@@ -233,9 +223,9 @@ def test_what_only_the_first_process_saw_is_no_alarm(nights, tmp_path):
     result = project.run(*COMPARED)
     assert result.ret == 0, result.stdout.str()
     assert project.engines() == ["first"] * 5 + ["again"] * 2
-    found = kinds(project)
-    assert found.pop(SLOW_CASE) == "inconclusive"
-    assert set(found.values()) == {"unchanged"}
+    verdicts = project.kinds()
+    assert verdicts.pop(SLOW_CASE) == "inconclusive"
+    assert set(verdicts.values()) == {"unchanged"}
     metrics = project.cases()[SLOW_CASE]["metrics"]
     for name in TIMES:
         assert "; measured in 3 processes" in metrics[name]["verdict"]["reason"]
@@ -249,7 +239,7 @@ def test_a_suspect_that_cannot_be_measured_again_fails_and_says_so(nights, tmp_p
     project = nights.after(tmp_path / "project", code, "alter=changed, on_run=broken")
     result = project.run(*COMPARED)
     assert result.ret == 1, result.stdout.str()
-    assert kinds(project)[SLOW_CASE] == "regressed"
+    assert project.kinds()[SLOW_CASE] == "regressed"
     verdict = project.cases()[SLOW_CASE]["metrics"]["ttft_s"]["verdict"]
     assert verdict["ratio"] == pytest.approx(1.1, abs=0.015)
     assert "; could not be measured again: the fresh process measured nothing: " in verdict["reason"]
@@ -262,11 +252,11 @@ def test_of_two_suspects_the_one_that_was_measured_again_says_no_more_than_that(
     project = nights.after(tmp_path / "project", code, "alter=changed, on_run=broken")
     result = project.run(*COMPARED)
     assert result.ret == 1
-    assert {line.partition(" - ")[0] for line in failed(result)} == {SLOW_TEST, SLOW_TEST.replace("32", "64")}
-    found = kinds(project)
-    assert found.pop(SLOW_CASE) == "regressed"
-    assert found.pop(SLOW_CASE.replace("32", "64")) == "regressed"
-    assert set(found.values()) == {"unchanged"}
+    assert summary(result, "FAILED").keys() == {SLOW_TEST, SLOW_TEST.replace("32", "64")}
+    verdicts = project.kinds()
+    assert verdicts.pop(SLOW_CASE) == "regressed"
+    assert verdicts.pop(SLOW_CASE.replace("32", "64")) == "regressed"
+    assert set(verdicts.values()) == {"unchanged"}
     reason = project.cases()[SLOW_CASE]["verdict"]["reason"]
     assert "could not be measured again: no fresh process could measure it" in reason
     assert "again" not in project.cases()[SLOW_CASE.replace("32", "64")]["verdict"]["reason"]
@@ -286,7 +276,7 @@ def test_without_measuring_again_one_process_is_enough(nights, tmp_path):
     project = nights.after(tmp_path / "project", changed(1.1), "alter=changed")
     result = project.run(*COMPARED, "--npubench-remeasure", "0")
     assert result.ret == 1
-    assert len(failed(result)) == 1
+    assert len(summary(result, "FAILED")) == 1
     assert set(project.engines()) == {"first"}
 
 
@@ -294,9 +284,9 @@ def test_a_faster_case_is_improved(nights, tmp_path):
     project = nights.after(tmp_path / "project", changed(0.9), "alter=changed")
     result = project.run(*COMPARED)
     assert result.ret == 0, result.stdout.str()
-    found = kinds(project)
-    assert found.pop(SLOW_CASE) == "improved"
-    assert set(found.values()) == {"unchanged"}
+    verdicts = project.kinds()
+    assert verdicts.pop(SLOW_CASE) == "improved"
+    assert set(verdicts.values()) == {"unchanged"}
     verdict = project.cases()[SLOW_CASE]["metrics"]["ttft_s"]["verdict"]
     assert (verdict["kind"], round(verdict["ratio"], 1)) == ("improved", 0.9)
     assert set(project.engines()) == {"first"}
@@ -306,8 +296,9 @@ def test_under_xdist_a_slow_case_is_found_too(nights, tmp_path):
     project = nights.after(tmp_path / "project", changed(1.1), "alter=changed")
     result = project.run(*COMPARED, "-n2", "-W", "error")
     assert result.ret == 1, result.stdout.str()
-    (line,) = failed(result)
-    assert line.startswith(f"{SLOW_TEST} - Failed: regressed: ttft_s: ")
+    ((test, text),) = summary(result, "FAILED").items()
+    assert test == SLOW_TEST
+    assert text.startswith("Failed: regressed: ttft_s: ")
     assert project.engines()[4:] == ["first", "again", "again"]
 
 

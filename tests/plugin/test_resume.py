@@ -8,7 +8,7 @@ import pytest
 
 from pytest_npubench.suites.buckets.points import seconds_in
 
-from .project import Project, interrupt_after_a_round, make_project, wait_for
+from .project import Project, interrupt_after_a_round, make_project, summary, wait_for
 
 OWN_FIRST = """
 import pytest
@@ -63,6 +63,7 @@ def test_an_interrupted_run_says_what_ran_and_is_resumed(project):
     assert cases["buckets/steps/fake-mini-llama-b2-bucket32"]["metrics"]["prefill_s"]["samples"] == taken_over
 
 
+@pytest.mark.soak  # the fake's run is interrupted above and killed below; what tests/crash kills is resumed too
 def test_a_killed_run_on_the_hosts_processors_is_resumed(project):
     project.hardware("mini", min_rounds=30, max_rounds=30)
     process = project.start("-k", "mini and profile and bucket16")
@@ -111,8 +112,7 @@ def test_finished_cases_are_taken_over_as_they_were(killed, resumed):
 
 def test_a_failed_case_stays_failed(killed, resumed):
     assert resumed.ret == 1
-    (line,) = (line for line in resumed.outlines if line.startswith("FAILED"))
-    assert "test_prediction[fake-mini-llama-b2-lengths.csv]" in line
+    assert list(summary(resumed, "FAILED")) == ["test_prediction.py::test_prediction[fake-mini-llama-b2-lengths.csv]"]
     assert len([line for line in resumed.outlines if "(resumed)" in line]) == 2
     assert killed.records("end", session=1)[0]["counts"] == {"failed": 1, "no-baseline": 7}
 

@@ -10,10 +10,9 @@ from itertools import groupby
 import pytest
 
 from pytest_npubench.cli.main import main
-from pytest_npubench.store.journal import read_journal
 from pytest_npubench.suites.buckets.points import seconds_in
 
-from .project import run_until
+from .project import run_until, summary
 
 CI = {"GITHUB_ACTIONS": "true"}
 BUCKETS = (16, 32, 64)
@@ -233,26 +232,21 @@ def test_a_narrow_selection_measures_only_what_it_needs(green, tmp_path):
             assert seconds_in(line["points"]).keys() == {"profile/32/1", "profile/32/9", "move/16/32"}
 
 
-def test_a_tightened_limit_fails_with_one_clean_line(green, tmp_path):
+def test_a_tightened_limit_fails_with_one_clean_line(project):
+    project.fake("noise=0.01")
     tight = ("--npubench-case-error", "1e-9", "--npubench-accept", "--npubench-baselines", "none")
-    finished = run_until(
-        lambda result: "prediction error" in result.stdout.str(),
-        lambda number: green.project.copy(tmp_path / str(number)),
-        *("-k", "mini and lengths", *tight, "--npubench-journal", "tight.jsonl"),
-        env=CI,
-    )
-    result = finished.result
+    result = project.run("-k", "fake and lengths", *tight, env=CI)
     assert result.ret == 1
     text = result.stdout.str()
     assert "::error file=test_prediction.py,title=npubench prediction/lengths.csv::failed: prediction error" in text
-    (line,) = (line for line in text.splitlines() if line.startswith("FAILED "))
-    assert line.startswith("FAILED test_prediction.py::test_prediction[mini-mini-llama-b2-lengths.csv] - Failed: ")
-    assert "prediction error" in line
-    assert " > 1e-07 %" in line
+    ((test, reason),) = summary(result, "FAILED").items()
+    assert test == "test_prediction.py::test_prediction[fake-mini-llama-b2-lengths.csv]"
+    assert reason.startswith("Failed: prediction error")
+    assert " > 1e-07 %" in reason
     assert "Traceback" not in text
     assert ".py:" not in text.partition("FAILURES")[2].partition("= short test summary")[0]
-    assert "nothing accepted: buckets/prediction/mini-mini-llama-b2-lengths.csv is failed (prediction error" in text
-    assert not (finished.project.root / "none").exists()
-    (session,) = read_journal(finished.project.root / "tight.jsonl").sessions
+    assert "nothing accepted: buckets/prediction/fake-mini-llama-b2-lengths.csv is failed (prediction error" in text
+    assert not (project.root / "none").exists()
+    (session,) = project.journal().sessions
     assert session.end["exit_status"] == 1
     assert session.end["counts"] == {"failed": 1}

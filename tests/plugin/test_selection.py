@@ -8,7 +8,7 @@ from pytest_npubench.core.families import declared
 from pytest_npubench.core.hardware import FAMILIES, default_directory
 from pytest_npubench.suites.hardware_files import load_all
 
-from .project import Project, make_project
+from .project import Project, make_project, skipped
 
 NO_JAX = "import sys\n\nsys.modules['jax'] = None  # as find_spec and import find it where it is not installed\n"
 FAKE_ABSENCE = """
@@ -124,8 +124,7 @@ def test_a_required_device_from_the_ini_file(absent):
 def test_without_a_tpu_the_reason_names_what_jax_found(project):
     result = project.run("-m", "tpu", "-rs")
     assert result.ret == 0
-    reasons = {line.split(": ", 1)[1] for line in result.outlines if line.startswith("SKIPPED")}
-    assert reasons == {"no TPU: jax found platforms cpu"}
+    assert skipped(result).keys() == {"no TPU: jax found platforms cpu"}
     assert result.parseoutcomes().keys() == {"skipped", "deselected"}
 
 
@@ -133,23 +132,22 @@ def test_without_jax_the_reason_says_what_to_install(project):
     project.write("conftest.py", NO_JAX + (project.root / "conftest.py").read_text())
     result = project.run("-m", "tpu or cpu", "-rs")
     assert result.ret == 0
-    reasons = {line.split(": ", 1)[1] for line in result.outlines if line.startswith("SKIPPED")}
-    assert reasons == {f"jax is not installed: pip install pytest-npubench[{family}]" for family in ("tpu", "cpu")}
+    assert skipped(result).keys() == {
+        f"jax is not installed: pip install pytest-npubench[{family}]" for family in ("tpu", "cpu")
+    }
 
 
 def test_a_probe_that_hangs_ends_in_a_skip(project):
     result = project.run("-m", "tpu and buckets", "-rs", "--npubench-probe-timeout", "0.01")
     assert result.ret == 0
-    reasons = {line.split(": ", 1)[1] for line in result.outlines if line.startswith("SKIPPED")}
-    (reason,) = reasons
+    (reason,) = skipped(result)
     assert reason.startswith("no TPU: jax did not answer within 0.01 s")
 
 
 def test_a_device_that_no_hardware_file_describes_is_named(project):
     project.fake(match="^Another accelerator$")
     result = project.run("-k", "fake and profile", "-rs")
-    reasons = {line.split(": ", 1)[1] for line in result.outlines if line.startswith("SKIPPED")}
-    assert reasons == {"no the test's device: found Fake accelerator"}
+    assert skipped(result).keys() == {"no the test's device: found Fake accelerator"}
 
 
 @pytest.mark.parametrize(

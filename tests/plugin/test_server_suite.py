@@ -262,7 +262,7 @@ def test_an_interrupted_run_leaves_a_whole_journal_and_goes_on(project):
 
     from .project import interrupt_after_a_round
 
-    write_hardware(project, rates="2, 40")
+    write_hardware(project, rates="8, 40")
     size = (project.root / "hw" / "mini.toml").read_text(encoding="utf-8")
     project.write("hw/mini.toml", size.replace("min_rounds = 2\nmax_rounds = 2", "min_rounds = 3\nmax_rounds = 3"))
     stand_in = StandIn(known=KnownAnswer(ttft_s=0.2, itl_s=0.1))

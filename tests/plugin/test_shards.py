@@ -5,7 +5,7 @@ import json
 import pytest
 from store.journal_lines import read_lines, write_lines
 
-from .project import Project, make_project
+from .project import Project, make_project, summary
 
 OWN = """
 import pytest
@@ -50,7 +50,7 @@ def run_shards(project: Project, count: int, *options: str) -> list[set[str]]:
         shard = ("--npubench-shard", f"{index}/{count}", "--npubench-journal", name)
         result = project.run(*SELECT, *shard, *options, "-rA")
         assert result.ret == 0, result.errlines + result.outlines
-        assert any(line.endswith("::test_plain") for line in result.outlines if line.startswith("PASSED"))
+        assert any(node.endswith("::test_plain") for node in summary(result, "PASSED"))
         path = project.root / name
         lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
         cases = [line["case"] for line in lines if line["record"] == "case"]

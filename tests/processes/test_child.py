@@ -12,11 +12,11 @@ import struct
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from process_states import runs, until
 
 from pytest_npubench.errors import ConfigError, MeasurementError, UnitLostError
 from pytest_npubench.processes import child as child_module
@@ -99,20 +99,6 @@ def child() -> Iterator[Child]:
 def messages_of(value: object) -> bytes:
     text = pickle.dumps(value)
     return struct.pack("!Q", len(text)) + text
-
-
-def runs(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-def until(holds: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.02)
 
 
 def num_open_files() -> int:

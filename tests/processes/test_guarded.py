@@ -6,11 +6,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from process_states import runs, until
 
 from pytest_npubench.processes import guarded
 from pytest_npubench.processes.guarded import Guarded
@@ -32,23 +31,9 @@ guarded.run(["sh", "-c", sys.argv[1]], limit_s=float(sys.argv[2]))
 """
 
 
-def until(holds: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.02)
-
-
 def pids(folder: Path) -> list[int]:
     path = folder / "pids"
     return [int(line) for line in path.read_text().split()] if path.exists() else []
-
-
-def runs(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def none_is_left(folder: Path) -> bool:

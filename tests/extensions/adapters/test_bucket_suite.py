@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from plugin.project import Project, make_project, neuron_project
+from plugin.project import Project, make_project, neuron_project, skipped
 
 from pytest_npubench import engines
 
@@ -72,7 +72,7 @@ def test_without_the_vendor_s_package_cases_skip_and_requiring_them_fails(projec
     chosen = (f"--npubench-engine={engine}", "-m", f"{marker} and buckets")
     result = project.run("-rs", *chosen)
     assert result.ret == 0, result.outlines
-    assert any(reason in line for line in result.outlines if line.startswith("SKIPPED"))
+    assert any(reason in why for why in skipped(result))
     assert not project.journal_path.exists()
     result = project.run(*chosen, f"--npubench-require={marker}")
     assert result.ret == pytest.ExitCode.USAGE_ERROR

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from extensions.pairs.suites.judging import judgement_on, metric
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.errors import MeasurementError
 from pytest_npubench.extensions.pairs.offload.chunk_graphs import ChunkFigures, ChunkSettings
@@ -16,8 +17,6 @@ from pytest_npubench.extensions.pairs.suites.offload import SUITE
 from pytest_npubench.extensions.pairs.suites.offload.plan import KINDS_OF
 from pytest_npubench.suites import case_kind, suite
 from pytest_npubench.verdict import VerdictKind
-from pytest_npubench.verdict.case_record import judgement_of
-from pytest_npubench.verdict.result import JudgedCase
 
 from .conftest import offload_plan, replay_figures, scripted
 
@@ -40,25 +39,8 @@ def case_of(name):
 
 def judged(name, measured):
     """The judgement, and back from JSON unchanged."""
-    kind, plan, case = case_of(name)
-    judgement = kind.judge(case, plan, measured)
-    whole = JudgedCase(
-        case=case,
-        digest=case.digest(plan.settings),
-        node_id="n",
-        device="d",
-        fingerprint=None,
-        duration_s=1.0,
-        judgement=judgement,
-    )
-    again = judgement_of(json.loads(json.dumps(whole.to_json(), allow_nan=False)))
-    assert [metric.value for metric in again.metrics] == [metric.value for metric in judgement.metrics]
-    return judgement
-
-
-def metric(judgement, name):
-    (found,) = [one for one in judgement.metrics if one.name == name]
-    return found
+    _, plan, case = case_of(name)
+    return judgement_on(case, plan, measured)
 
 
 def rows(judgement):

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from extensions.pairs.suites.judging import judgement_on, metric
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.errors import MeasurementError, RegistryError
 from pytest_npubench.extensions.pairs.suites.partition import SUITE
@@ -14,8 +15,6 @@ from pytest_npubench.extensions.pairs.suites.partition.kinds.decoder_layer impor
 from pytest_npubench.extensions.pairs.suites.partition.points import OverlapVisit, RoundTripVisit, StreamVisit
 from pytest_npubench.suites import case_kind, suite
 from pytest_npubench.verdict import VerdictKind
-from pytest_npubench.verdict.case_record import judgement_of
-from pytest_npubench.verdict.result import JudgedCase
 
 from .conftest import SHAPES, cases, decision_visit, partition_plan, scripted, split_visit
 
@@ -25,32 +24,17 @@ MS, US = 1e-3, 1e-6
 
 
 def judged(name, measured, *, axis=None, plan=PLAN):
-    """The judgement of the kind's case with this value of an axis, or of its only one, and back from JSON unchanged."""
-    kind = case_kind(name)
+    """The judgement of the kind's case with this value of an axis, or of its only one."""
+    return judgement_on(case_of(name, axis, plan), plan, measured)
+
+
+def case_of(name, axis, plan):
     (case,) = [case for case in cases(plan, name) if axis is None or axis in dict(case.axes).values()]
-    judgement = kind.judge(case, plan, measured)
-    whole = JudgedCase(
-        case=case,
-        digest=case.digest(plan.settings),
-        node_id="n",
-        device="d",
-        fingerprint=None,
-        duration_s=1.0,
-        judgement=judgement,
-    )
-    again = judgement_of(json.loads(json.dumps(whole.to_json(), allow_nan=False)))
-    assert [metric.value for metric in again.metrics] == [metric.value for metric in judgement.metrics]
-    return judgement
+    return case
 
 
 def points_of(name, *, axis=None, plan=PLAN):
-    (case,) = [case for case in cases(plan, name) if axis is None or axis in dict(case.axes).values()]
-    return case_kind(name).points(case, plan)
-
-
-def metric(judgement, name):
-    (found,) = [one for one in judgement.metrics if one.name == name]
-    return found
+    return case_kind(name).points(case_of(name, axis, plan), plan)
 
 
 def test_every_experiment_of_a_hardware_file_has_its_kind():
