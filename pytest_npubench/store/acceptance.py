@@ -1,6 +1,6 @@
 """What accepting a session does to a case's baseline: what can be accepted, and which samples are kept.
 
-Which sessions are kept is said in accepted_session. Kept of a process: all samples up to 31, else 31 order statistics,
+Which sessions are kept is said in session_window. Kept of a process: all samples up to 31, else 31 order statistics,
 the sorted samples at the ranks floor((i + 1/2) n / 31), i = 0..30. Each is a value that was measured, bit by bit, and
 the middle one (i = 15) is the median. The outer 1.6 % at each end are lost, but for metrics that are judged exactly:
 the smallest and the largest take their places there. What a model answered is a vector and is kept whole, in the newest
