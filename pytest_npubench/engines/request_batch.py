@@ -1,7 +1,7 @@
 """What engines do with a batch before it runs, and give back: check it, make prompts of its lengths, tell its tokens.
 
-Worked example: requests of 3 and 5 prompt tokens under seed 0 get the first 3 and 5 draws of the streams (0, 0) and
-(0, 1): the same ones in every run, so that two runs of a batch do the same work.
+Worked example: in run 2 of seed 0 requests of 3 and 5 prompt tokens get the first 3 and 5 draws of the streams
+(0, 2, 0) and (0, 2, 1). Each run has prompts of its own: an engine that remembers earlier ones gains nothing.
 """
 
 from __future__ import annotations
@@ -54,14 +54,15 @@ def check_batch(requests: Sequence[Request], batch_size: int, verb: str = "takes
 
 
 def random_prompts(
-    requests: Sequence[Request], vocab_size: int, *, seed: int = 0, avoid: int | None = None
+    requests: Sequence[Request], vocab_size: int, *, seed: int = 0, run: int = 0, avoid: int | None = None
 ) -> list[Prompt]:
-    """A prompt a request, int32 [l_in], of seeded tokens; `avoid` is a token that none holds (an engine's padding)."""
+    """A prompt a request, int32 [l_in], of tokens drawn by seed, run and row; `avoid` is a token that none holds (an
+    engine's padding)."""
     num_tokens = vocab_size if avoid is None else vocab_size - 1
     if num_tokens < 1:
         raise ConfigError(f"a vocabulary of {vocab_size} tokens; want one that prompts can be drawn from")
     prompts = []
     for index, request in enumerate(requests):
-        drawn = np.random.default_rng((seed, index)).integers(0, num_tokens, request.input_tokens, dtype=np.int32)
+        drawn = np.random.default_rng((seed, run, index)).integers(0, num_tokens, request.input_tokens, dtype=np.int32)
         prompts.append(drawn if avoid is None else drawn + (drawn >= avoid).astype(np.int32))
     return prompts

@@ -34,11 +34,13 @@ class StaticBuckets(Engine):
     padding_token: int = 0
     """What stands behind a prompt, up to its bucket's end. Nobody sees it."""
     _seed: int
+    _num_runs = 0
 
     def run(self, requests: Sequence[Request]) -> Run:
-        """Run seeded random prompts of these lengths; see generate()."""
+        """Run seeded random prompts of these lengths, others in each run; see generate()."""
         self._check(requests)
-        prompts = random_prompts(requests, self.shape.vocab_size, seed=self._seed)
+        self._num_runs += 1
+        prompts = random_prompts(requests, self.shape.vocab_size, seed=self._seed, run=self._num_runs)
         return self.generate(prompts, [request.output_tokens for request in requests]).counted_run
 
     def generate(self, prompts: Sequence[Prompt], output_tokens: Sequence[int]) -> Generation:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from pytest_npubench.core.measurement import Phase, Request, Run
 from pytest_npubench.engines.jax_dense.engine import StaticBucketEngine
-from pytest_npubench.engines.request_batch import random_prompts
+from pytest_npubench.engines.request_batch import Generation, Prompt, random_prompts
 
 from .conftest import Served
 from .decoders import BATCH_SIZE, BUCKETS
@@ -125,13 +125,31 @@ def test_any_path(engine: StaticBucketEngine, lengths: list[tuple[int, int]]) ->
 
 
 def test_a_run_is_a_generation_of_seeded_prompts() -> None:
-    """Each prompt depends on the seed and its place in the batch alone, so that a repeat measures the same work."""
+    """Each prompt depends on the seed, the run and its place in the batch alone."""
     lengths = [Request(input_tokens=50, output_tokens=1)] * 2
     (first, other), (again, _) = (random_prompts(lengths, 64, seed=3) for _ in range(2))
     np.testing.assert_array_equal(first, again)
     assert not np.array_equal(first, other)
     assert 0 <= first.min() < first.max() < 64
     assert not np.array_equal(first, random_prompts(lengths, 64, seed=4)[0])
+    assert not np.array_equal(first, random_prompts(lengths, 64, seed=3, run=1)[0])
+
+
+def test_an_engine_that_remembers_prompts_gains_nothing(
+    engine: StaticBucketEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No prompt of a visit was in an earlier one, whatever the lengths."""
+    seen: list[bytes] = []
+    generate = engine.generate
+
+    def remembering(prompts: Sequence[Prompt], output_tokens: Sequence[int]) -> Generation:
+        seen.extend(prompt.tobytes() for prompt in prompts)
+        return generate(prompts, output_tokens)
+
+    monkeypatch.setattr(engine, "generate", remembering)
+    for _ in range(3):
+        engine.run([Request(input_tokens=10, output_tokens=2)] * 2)
+    assert len(set(seen)) == len(seen) == 6
 
 
 def test_a_move_is_timed_alone(engine: StaticBucketEngine) -> None:

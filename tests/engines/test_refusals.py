@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
@@ -132,3 +133,9 @@ def test_a_dtype_that_the_decoder_does_not_compute_in(dtype: str) -> None:
 def test_a_set_of_buckets_that_is_none(buckets: tuple[Any, ...]) -> None:
     with pytest.raises(ConfigError, match=r"buckets: .*; want positive integers, each larger than the one before"):
         StaticBucketEngine(TIED, FakeCompiler(1), buckets=buckets, batch_size=1)
+
+
+def test_64_bits_are_refused_by_name(runtime: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(type(jax.config), "jax_enable_x64", True)
+    with pytest.raises(ConfigError, match="JAX_ENABLE_X64 is on: .* 32 bits"):
+        StaticBucketEngine(TIED, runtime, buckets=BUCKETS, batch_size=1)

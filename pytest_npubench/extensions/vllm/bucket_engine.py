@@ -124,7 +124,7 @@ class VllmBucketEngine(Engine):
         return answers
 
     def _prompt(self, index: int, request: Request) -> list[int]:
-        random = np.random.default_rng((self._seed, index))
+        random = np.random.default_rng((self._seed, self._num_runs, index))  # others in each run
         prompt: list[int] = random.integers(0, self._vocab_size, request.input_tokens).tolist()
         return prompt
 

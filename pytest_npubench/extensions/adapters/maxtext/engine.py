@@ -112,7 +112,7 @@ class MaxTextEngine(Engine):
         self.buckets = self.lengths.buckets
         self.batch_size = engine.max_concurrent_decodes
         self.compiles = [] if compiles is None else compiles
-        self._engine, self._seed = engine, seed
+        self._engine, self._seed, self._num_runs = engine, seed, 0
         self._params = engine.load_params()
         self._state: Any = None
 
@@ -128,9 +128,10 @@ class MaxTextEngine(Engine):
                 self._record(name, partial(self._warm_up, bucket))
 
     def run(self, requests: Sequence[Request]) -> Run:
-        """Run seeded random prompts of these lengths; see generate()."""
+        """Run seeded random prompts of these lengths, others in each run; see generate()."""
         check_batch(requests, self.batch_size)
-        prompts = random_prompts(requests, self._engine.config.vocab_size, seed=self._seed)
+        self._num_runs += 1
+        prompts = random_prompts(requests, self._engine.config.vocab_size, seed=self._seed, run=self._num_runs)
         return self.generate(prompts, [request.output_tokens for request in requests]).counted_run
 
     def generate(self, prompts: Sequence[Prompt], output_tokens: Sequence[int]) -> Generation:

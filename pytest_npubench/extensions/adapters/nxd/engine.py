@@ -51,7 +51,7 @@ class NxdEngine(Engine):
         self.prefill_shared: bool = neuron.ctx_batch_size == neuron.tkg_batch_size
         self.finished: Finished = finished
         self.compiles = compiles
-        self._model, self._seed = model, seed
+        self._model, self._seed, self._num_runs = model, seed, 0
         self._samples_on_device = neuron.on_device_sampling_config is not None
 
     def load(self, buckets: Sequence[int]) -> None:
@@ -61,10 +61,11 @@ class NxdEngine(Engine):
                 raise ConfigError(f"bucket {bucket} is not in the engine's set {self.buckets}")
 
     def run(self, requests: Sequence[Request]) -> Run:
-        """Run seeded random prompts of these lengths; see generate()."""
+        """Run seeded random prompts of these lengths, others in each run; see generate()."""
         self._check_lengths(requests)
         config = self._model.config
-        prompts = random_prompts(requests, config.vocab_size, seed=self._seed, avoid=self._padding)
+        self._num_runs += 1
+        prompts = random_prompts(requests, config.vocab_size, seed=self._seed, run=self._num_runs, avoid=self._padding)
         return self.generate(prompts, [request.output_tokens for request in requests]).counted_run
 
     def generate(self, prompts: Sequence[Prompt], output_tokens: Sequence[int]) -> Generation:
