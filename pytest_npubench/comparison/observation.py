@@ -202,12 +202,21 @@ def judge_observations(
         num_judged=num_judged,
         disturbed=[name for name, one in family.items() if one.is_disturbed],
     )
-    verdicts |= {family[name].key: verdict for name, verdict in judged.verdicts.items()}
+    verdicts |= {family[name].key: _still_red(verdict, of[name]) for name, verdict in judged.verdicts.items()}
     suspects = dict.fromkeys(family[name].case for name in judged.suspects)
     for key, verdict in _with_spread(family.values(), histories, verdicts).items():
         verdicts[key] = verdict
         suspects[key[0]] = None
     return Findings(verdicts=verdicts, suspects=tuple(suspects), suites=judged.suites)
+
+
+def _still_red(verdict: Verdict, history: History) -> Verdict:
+    """A regressed metric stays so where too few accepted sessions are left to tell whether the regression went."""
+    was = history.changed
+    if verdict.kind is not VerdictKind.NO_BASELINE or was is None or was.kind is not VerdictKind.REGRESSED:
+        return verdict
+    reason = f"still regressed, and nothing can show that it went: {verdict.reason}"
+    return replace(verdict, kind=VerdictKind.REGRESSED, reason=reason, since=history.since)
 
 
 def judge_alone(observation: Observation, sessions: Sequence[Session]) -> Verdict:

@@ -48,11 +48,13 @@ class CaseNights:
 @dataclass(frozen=True, kw_only=True)
 class NightTable:
     """reference: [C, K], later: [C, L] and gone: [C, G], entries of nights, to the left; current: [C, R], tonight's
-    processes. NaN for none. *_processes: of how many processes an entry is the mean. units: [C], what an entry of 1 is
-    in the rule's. shifts: by group what tonight did to all alike."""
+    processes. NaN for none. reference_first: [C, K], of the first process of each night. *_processes: of how many
+    processes an entry is the mean. units: [C], what an entry of 1 is in the rule's. shifts: by group what tonight did
+    to all alike."""
 
     cases: tuple[CaseNights, ...]
     reference: FloatArray
+    reference_first: FloatArray
     reference_processes: FloatArray
     later: FloatArray
     later_processes: FloatArray
@@ -141,18 +143,20 @@ def make_table(cases: Sequence[CaseNights]) -> NightTable:
     """Of cases of one scale with 2 reference nights or more each."""
     names = list(dict.fromkeys(name for case in cases for name in (*case.names, *case.gone)))
     column = {name: index for index, name in enumerate(names)}
-    entries, is_reference = (
-        np.full((len(cases), len(names)), np.nan),
-        np.zeros((len(cases), len(names)), dtype=np.bool_),
-    )
+    entries, first = np.full((2, len(cases), len(names)), np.nan)
+    is_reference = np.zeros((len(cases), len(names)), dtype=np.bool_)
     for row, case in enumerate(cases):
         for part in (case.gone, case.reference, case.later):
-            entries[row, [column[name] for name in part]] = [one.sum() / len(one) for one in part.values()]
+            columns = [column[name] for name in part]
+            entries[row, columns] = [one.sum() / len(one) for one in part.values()]
+            first[row, columns] = [one[0] for one in part.values()]
         is_reference[row, [column[name] for name in case.reference]] = True
     current = rectangle([np.empty(0) if case.current is None else case.current for case in cases])
     if not current.shape[1]:
         current = np.full((len(cases), 1), np.nan)
+    first -= entries
     shifts = {group: _take_off(rows, cases, entries, is_reference, current) for group, rows in _groups(cases).items()}
+    first += entries
     units = _units(cases, np.where(is_reference, entries, np.nan))
     chosen = {part: [[column[name] for name in getattr(case, part)] for case in cases] for part in PARTS}
     counts = {
@@ -163,9 +167,11 @@ def make_table(cases: Sequence[CaseNights]) -> NightTable:
         part: rectangle([entries[row, columns] / units[row] for row, columns in enumerate(chosen[part])])
         for part in chosen
     }
+    in_reference = chosen["reference"]
     return NightTable(
         cases=tuple(cases),
         reference=rows["reference"],
+        reference_first=rectangle([first[row, columns] / units[row] for row, columns in enumerate(in_reference)]),
         reference_processes=counts["reference"],
         later=rows["later"],
         later_processes=counts["later"],

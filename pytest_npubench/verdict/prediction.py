@@ -50,10 +50,13 @@ SMALLEST_P = 1e-30
 
 @dataclass(frozen=True, kw_only=True)
 class Reference:
-    """What accepted nights say of their cases: levels [C, Z] and log likelihoods of nights [C, K, S, Z]."""
+    """What accepted nights say of their cases: levels [C, Z] and log likelihoods of nights [C, K, S, Z]. first: the
+    entry of each night's first process, [C, K]. Those that measured again did so where the first one was slow: a mean
+    with them is no draw from the noise, and the first one is."""
 
     law: NoiseLaw
     nights: Nights
+    first: FloatArray
     levels: FloatArray
     log_likelihoods: FloatArray
 
@@ -89,12 +92,11 @@ class Reference:
 
     @cached_property
     def left_out(self) -> FloatArray:
-        """The p of each accepted night from the others of its case, [C, K]; NaN for none."""
+        """The p of each accepted night's first process from the other nights of its case, [C, K]; NaN for none."""
         weights = _normalised(self.log_posterior[:, None] - self.log_likelihoods)
-        scales = self.law.scales[:, None] * np.sqrt(self.nights.variance)[:, :, None, None]
-        apart = (self.nights.entries[:, :, None] - self.levels[:, None, :])[:, :, None, :] / scales
+        apart = (self.first[:, :, None] - self.levels[:, None, :])[:, :, None, :] / self.law.scales[:, None]
         p = (weights * upper_tail(np.nan_to_num(apart), self.law.freedom)).sum(axis=(2, 3))
-        return np.where(np.isfinite(self.nights.entries), p, np.nan)
+        return np.where(np.isfinite(self.first), p, np.nan)
 
     def strays(self, sign: int) -> BoolArray:
         """Which accepted nights are out of line with the others of their case that way, [C, K]."""
@@ -114,6 +116,7 @@ class Reference:
         return replace(
             self,
             nights=self.nights.of([row]).turned(sign),
+            first=sign * self.first[[row]],
             levels=sign * self.levels[[row]],
             log_likelihoods=self.log_likelihoods[[row]],
         )
@@ -137,10 +140,14 @@ class Reference:
         return np.asarray((weights * np.concatenate(tails, axis=-1)).sum(axis=(1, 2, 3)) / weights.sum(axis=(1, 2, 3)))
 
 
-def refer(law: NoiseLaw, nights: Nights) -> Reference:
+def refer(law: NoiseLaw, nights: Nights, first: FloatArray | None = None) -> Reference:
+    """first: as in Reference, None where each night is one process."""
     middle, spread = middle_and_spread(nights.entries)
     levels = level_grid(middle, middle, spread, counts(nights.entries), law.typical)
-    return Reference(law=law, nights=nights, levels=levels, log_likelihoods=log_likelihood(law, nights, levels))
+    first = nights.entries if first is None else first
+    return Reference(
+        law=law, nights=nights, first=first, levels=levels, log_likelihoods=log_likelihood(law, nights, levels)
+    )
 
 
 def two_speed_likelihoods(law: NoiseLaw, nights: Nights, gone: Nights, levels: FloatArray) -> list[FloatArray]:

@@ -113,7 +113,8 @@ class Tonight:
     def reference(self) -> Reference:
         variance = relative_variance(self.table.reference_processes, self.process_share)
         nights = Nights(entries=self.table.reference, variance=variance)
-        return refer(fit_law(nights), nights)
+        first = Nights(entries=self.table.reference_first, variance=np.ones_like(variance))
+        return refer(fit_law(first), nights, self.table.reference_first)
 
     @cached_property
     def nights(self) -> Nights:

@@ -1,14 +1,18 @@
 """Metrics of a run, family by family."""
 
 import math
+from dataclasses import replace
+from datetime import datetime, timezone
 
 import numpy as np
 import pytest
 
-from pytest_npubench.comparison.observation import History, Observation, judge_observations, of_record
+from pytest_npubench.comparison.observation import History, Night, Observation, judge_observations, of_record
 from pytest_npubench.errors import ConfigError, JournalError
 from pytest_npubench.verdict import Verdict, VerdictKind, judge
 from pytest_npubench.verdict.result import Metric
+
+from .made_nights import stack
 
 
 def observation(case="buckets/profile/a", metric="tbt_s", *processes, **changes):
@@ -173,3 +177,18 @@ def test_of_a_metric():
     metric = Metric(name="tbt_s", unit="s", value=1.0, samples=(1.0, 2.0), again=((3.0,),), margin=0.02)
     made = Observation.of_metric("a", "d1", metric)
     assert (made.processes, made.margin, made.gate) == (((1.0, 2.0), (3.0,)), 0.02, "ratio")
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [(VerdictKind.REGRESSED, VerdictKind.REGRESSED), (VerdictKind.IMPROVED, VerdictKind.NO_BASELINE)],
+)
+def test_a_baseline_that_is_cut_under_a_red_case_does_not_make_it_green(kind, expected):
+    """Two accepted sessions are left, and tonight is as slow as the night before."""
+    tonight = observation("a", "tbt_s", (1.2,))
+    began = datetime(2026, 11, 9, tzinfo=timezone.utc)
+    before = Night(seen=tonight, session="night-9", began_at=began, stack=stack(), kind=kind, since="night-9")
+    cut = replace(history(1.0, 1.001), pending={"night-9": tonight.processes}, changed=before)
+    verdict = found(tonight, histories={tonight.key: cut}).verdicts[tonight.key]
+    assert (verdict.kind, verdict.since) == (expected, "night-9" if expected is VerdictKind.REGRESSED else None)
+    assert "2 accepted sessions on this stack; want 3 or more" in verdict.reason

@@ -137,5 +137,5 @@ def test_a_set_of_buckets_that_is_none(buckets: tuple[Any, ...]) -> None:
 
 def test_64_bits_are_refused_by_name(runtime: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type(jax.config), "jax_enable_x64", True)
-    with pytest.raises(ConfigError, match="JAX_ENABLE_X64 is on: .* 32 bits"):
+    with pytest.raises(ConfigError, match=r"JAX_ENABLE_X64 is on: .* 32 bits"):
         StaticBucketEngine(TIED, runtime, buckets=BUCKETS, batch_size=1)
