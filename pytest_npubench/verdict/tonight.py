@@ -1,7 +1,7 @@
 """One scale's cases tonight: what alarms by this one night, what by the evidence of several, what is still changed.
 
 The alarms of a run share a budget: by one night, 1 false alarm in 150 nights of the whole run, so calibrated
-p < 1 / (150 C) for C judged cases; by the evidence over nights, 60 (C + 10) : 1, as if 10 more cases were judged: a few
+p < 1 / (150 C) for C judged cases; by the evidence over nights, 60 (C + 20) : 1, as if 20 more cases were judged: a few
 cases tell little of the law. That is 1 alarm in 60 nights at most, and by simulation far fewer (benchmarks/gate.py).
 Improvements have a budget of their own.
 """
@@ -32,7 +32,7 @@ from pytest_npubench.verdict.night_table import NightTable, first_of, relative_v
 from pytest_npubench.verdict.noise_law import LARGEST, Nights, NoiseLaw, counts, fit_law
 from pytest_npubench.verdict.prediction import Reference, SuiteTail, fit_tail, refer
 
-ONE_NIGHT, OVER_NIGHTS, MORE_CASES = 150, 60, 10
+ONE_NIGHT, OVER_NIGHTS, MORE_CASES = 150, 60, 20
 SUSPECT_P = 0.10
 SUSPECT_EVIDENCE = 1.0  # e : 1
 EQUIVALENCE_LIMIT = 0.03
