@@ -70,12 +70,12 @@ def test_unchanged_suites_do_not_alarm(noise):
 
 
 def test_real_sessions_do_not_alarm_in_any_order():
-    """Measured on a machine whose load rose threefold and fell again; a case that is slowed four times alarms there."""
-    sessions = real_sessions.Sessions.read(real_sessions.MEASURED, None).undisturbed()
+    """Measured on a machine that was quiet and then loaded; a kernel that is slowed by 20 % in the quiet part alarms."""
+    sessions = real_sessions.Sessions.read(real_sessions.MEASURED, None)
     for order in (sessions, sessions.permuted(0)):
         assert real_sessions.replay(order)[1] == []
-    (alarm, *_) = real_sessions.replay(sessions.slowed([3], 3.0))[1]
-    assert "numpy_matmul_192" in alarm
+    (alarm, *_) = real_sessions.replay(sessions.slowed([0], 0.2))[1]
+    assert "numpy_copy_1m" in alarm
 
 
 def test_what_fresh_processes_do_not_show_is_in_doubt():
