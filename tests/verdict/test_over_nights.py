@@ -70,7 +70,7 @@ def test_unchanged_suites_do_not_alarm(noise):
 
 
 def test_real_sessions_do_not_alarm_in_any_order():
-    """Measured on a machine that was quiet and then loaded; a kernel that is slowed by 20 % in the quiet part alarms."""
+    """Measured on a machine that was quiet, then loaded; a kernel that is slowed by 20 % while it is quiet alarms."""
     sessions = real_sessions.Sessions.read(real_sessions.MEASURED, None)
     for order in (sessions, sessions.permuted(0)):
         assert real_sessions.replay(order)[1] == []
