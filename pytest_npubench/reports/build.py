@@ -42,14 +42,6 @@ def plain(value: float | None) -> str:
     return number_text.UNKNOWN if value is None else number_text.plain(value)
 
 
-def ratio(value: float | None, ends: Sequence[float] | None = None) -> str:
-    """With its 95 % interval where it is known: "0.931 (95 % 0.9 to 0.97)"."""
-    if value is None:
-        return number_text.UNKNOWN
-    interval = f" (95{NO_BREAK}%{NO_BREAK}{ends[0]:.3g}{NO_BREAK}to{NO_BREAK}{ends[1]:.3g})" if ends else ""
-    return f"{value:.3g}{interval}"
-
-
 def table(
     caption: str,
     columns: Columns[RowT],

@@ -10,6 +10,7 @@ from typing import Any
 from pytest_npubench.campaign.visits import Round
 from pytest_npubench.reports import number_text
 from pytest_npubench.reports.build import Columns, chart, marks, table
+from pytest_npubench.reports.detail_parts import detail_parts
 from pytest_npubench.reports.drift import campaign_rounds, drift_chart
 from pytest_npubench.reports.lanes import Lane, plain_lanes
 from pytest_npubench.reports.overview import row_anchor
@@ -202,17 +203,18 @@ def _own_times(row: tuple[str, Sequence[float], float]) -> list[str]:
     return number_text.figures((row[2], min(row[1]), max(row[1])), "s")
 
 
-def plain_parts(rounds: Rounds) -> Parts:
-    """Of a campaign that times points, where its suite has nothing more to show."""
+def plain_parts(cases: Cases, rounds: Rounds) -> Parts:
+    """What the cases say beyond their verdicts and the drift of their points, where a suite draws no pictures."""
+    charts, tables = detail_parts(cases)
     drift = drift_chart(rounds)
-    return () if drift is None else (drift,), (), ()
+    return (*charts, *(() if drift is None else (drift,))), tuple(tables), ()
 
 
 class PlainShown:
     """What is shown of cases whose suite is not here: what every campaign has."""
 
     def parts(self, cases: Cases, rounds: Rounds) -> Parts:
-        return plain_parts(rounds)
+        return plain_parts(cases, rounds)
 
     def lanes(self, points: Round) -> Iterable[Lane]:
         return plain_lanes(points)

@@ -15,6 +15,11 @@ DRIFT = (
     "Mean of each point in a round over its mean in all rounds: 1 is no drift; what moves all points together falls "
     "on profile and judged batches alike, since each round visits all of them in shuffled order."
 )
+ANSWERS = (
+    "Distances of the logits of 16 fixed tokens at a position, over their spread: the error is that from float64. The "
+    "limits are a multiple of what rounding does; pairs that mean the same must be nearer than that, the farthest of "
+    "which are told, and answers to changed prompts farther, the nearest of which are told."
+)
 
 SUMMARY = {
     "measured": "what the case timed: the mean over the rounds; for a workload the sum over its "

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pytest_npubench.core.run_option import Option
     from pytest_npubench.engines.descriptor import EngineDescriptor
     from pytest_npubench.reports.lanes import Lane
-    from pytest_npubench.reports.page import Chart, Parts, Rounds, Table
+    from pytest_npubench.reports.page import Chart, Parts, Rounds
     from pytest_npubench.store.baselines import Baselines
     from pytest_npubench.store.fingerprint import FingerprintKey
     from pytest_npubench.verdict.case_record import CaseRecord, Cases
@@ -62,14 +62,14 @@ class Site:
 
 
 class ShownKind:
-    """A kind that shows its own cases in its suite's section: one that the suite's folder does not hold may be one."""
+    """A kind that says what its cases show: one that the suite's folder does not hold may be one. `note` stands on the
+    page above their figures, and says what these mean."""
+
+    name: str
+    note: ClassVar[str] = ""
 
     def lines(self, cases: Cases) -> Sequence[str]:
         """What the end of a run says of the kind's cases."""
-        return ()
-
-    def tables(self, cases: Cases) -> Sequence[Table | None]:
-        """What a report shows of them."""
         return ()
 
 
@@ -134,11 +134,15 @@ class Suite:
         return kind
 
     def shown_kinds(self) -> Iterator[ShownKind]:
-        """The kinds that show their own cases in its section."""
+        """The kinds of others that say what their cases show."""
         for name in _added(self.name):
             with suppress(BrokenEntryError):
                 if isinstance(kind := self.kind(name), ShownKind):
                     yield kind
+
+    def notes(self) -> Mapping[str, str]:
+        """By kind, what the figures of such kinds mean."""
+        return {kind.name: kind.note for kind in self.shown_kinds() if kind.note}
 
     def engine(self, plan: CampaignPlan) -> EngineDescriptor | None:
         """The engine that runs a plan's models; None where the suite is none that engines can be chosen for."""
@@ -197,7 +201,7 @@ class Suite:
         journal. What `cases` could not read is told on the page."""
         from pytest_npubench.reports.campaign_sections import plain_parts
 
-        return plain_parts(rounds)
+        return plain_parts(cases, rounds)
 
     def across(self, cases: Cases) -> Sequence[Chart]:
         """Charts of all batch sizes of one model on a device; none where each campaign shows its own alone."""

@@ -28,7 +28,6 @@ from pytest_npubench.suites.scheduling.kinds.policy import PolicyDetail
 from pytest_npubench.suites.scheduling.kinds.relaxed_slo import RelaxedSloDetail
 from pytest_npubench.suites.scheduling.kinds.timeline import TimelineDetail
 from pytest_npubench.suites.scheduling.points import DecodeSteps
-from pytest_npubench.suites.scheduling.printed import printed
 from pytest_npubench.verdict import Verdict, VerdictKind
 from pytest_npubench.verdict.result import JudgedCase, Judgement, Metric
 
@@ -41,7 +40,7 @@ ARRIVALS_S = (0.0, 1.0)
 LAYERED = f"layered(tokens_per_iteration=64,merge_cap_tokens=1024)/{WORKLOAD}@u0.7"
 CHUNKED = f"chunked(chunk_size_tokens=64)/{WORKLOAD}@u0.7"
 CHUNKS = {64: (6_400_000_000, 0.9), 128: (3_600_000_000, 0.6), 1024: (800_000_000, 0.3)}
-COVERAGE = {1: (0.125, 0.0625), 8: (0.6, 0.29), 32: (0.95, 0.547)}
+COVERAGE = {1: 0.125, 8: 0.6, 32: 0.95}
 AXES: Axes = (("workload", WORKLOAD), ("rate", "u0.7"))
 PASSED = Verdict(kind=VerdictKind.PASSED, reason="within its limits")
 
@@ -170,11 +169,9 @@ def ratios(**values: float) -> list[Metric]:
     return [metric(name, value) for name, value in values.items()]
 
 
-LOADS = ExpertLoadsDetail(
-    reduction=0.38, rate_per_s=RATE, layered_bytes=62e9, chunked_bytes=100e9, num_blocks=3, published="Table 7"
-)
-DENSE = DenseControlDetail(rate_per_s=RATE, num_blocks=3, published="section 5.13")
-RELAXED = RelaxedSloDetail(workload=WORKLOAD, num_blocks=3, relaxed_factor=4, published="section 5.9")
+LOADS = ExpertLoadsDetail(reduction=0.38, rate_per_s=RATE, layered_bytes=62e9, chunked_bytes=100e9, num_blocks=3)
+DENSE = DenseControlDetail(rate_per_s=RATE, num_blocks=3)
+RELAXED = RelaxedSloDetail(workload=WORKLOAD, num_blocks=3, relaxed_factor=4)
 _LATENCIES = Latencies(ttft_mean_s=0.5, ttft_p99_s=1.5, tbt_mean_s=0.02, tbt_p99_s=0.04)
 APART = DisaggregatedDetail(
     rate_per_s=RATE,
@@ -183,8 +180,6 @@ APART = DisaggregatedDetail(
     tbt_interval=(0.7, 0.9),
     ttft_interval=None,
     handover=Handover(num_requests=24, bytes=48_000_000, mean_s=0.003, longest_s=0.01),
-    published="Table 10",
-    published_table=printed("10"),
 )
 _ROW = ChunkRateRow(
     chunk_size_tokens=64,
@@ -202,10 +197,7 @@ CHUNK_RATES = ChunkRateDetail(
     rates_tried_per_s=((1.0, 2.0), (2.0, 4.0)),
     num_blocks=3,
     why=("", ""),
-    published="Table 2",
-    published_table=printed("2"),
     rows=(_ROW, replace(_ROW, chunk_size_tokens=1024, rate_per_s=3.0, rate_interval=None)),
-    as_published={"rate_per_s": True, "tbt_mean_s": False, "expert_load_bytes_per_request": False},
 )
 ATTAINMENT = AttainmentDetail(
     factors=(0.8, 1.2),
@@ -217,23 +209,18 @@ ATTAINMENT = AttainmentDetail(
     capacity={"layered": (1.5, (1.4, 1.6)), "chunked": (1.2, None)},
     capacity_ratio=1.25,
     capacity_ratio_interval=(1.1, 1.4),
-    published="Fig. 3",
 )
 GROUPS = GroupSweepDetail(
     rate_per_s=RATE,
     groups=(2, 4, 8),
     ttft_mean_s=(0.2, 0.3, 0.5),
     worst_tbt_s=(0.09, 0.06, 0.04),
-    published="Table 11",
 )
-TIMELINE = TimelineDetail(
-    rate_per_s=RATE, layered_s=(0.2, 0.225, 0.25), chunked_s=(0.4, 0.43, 0.46), published="Fig. 5"
-)
+TIMELINE = TimelineDetail(rate_per_s=RATE, layered_s=(0.2, 0.225, 0.25), chunked_s=(0.4, 0.43, 0.46))
 BURSTS = BurstinessDetail(
     rate_per_s=RATE,
     cv=1.83,
     realised_cv=1.4,
-    published="Table 12",
     layered={"ttft_mean_s": 0.5, "jain_index": 0.8},
     chunked={"ttft_mean_s": 1.0, "jain_index": 0.8},
 )
@@ -250,7 +237,7 @@ def served_records() -> list[Json]:
     chunks = [
         case_record(
             "chunk_sweep",
-            ChunkSweepDetail(chunk_size_tokens=size, prompt_tokens=1024, expert_load_bytes=loaded, published="Fig. 2"),
+            ChunkSweepDetail(chunk_size_tokens=size, prompt_tokens=1024, expert_load_bytes=loaded),
             axes=(("chunk", size),),
             measured_s=prefill_s,
             repeat_error=0.1,
@@ -260,11 +247,11 @@ def served_records() -> list[Json]:
     coverages = [
         case_record(
             "expert_coverage",
-            ExpertCoverageDetail(batch_size=size, coverage=ours, published_coverage=theirs, published="Table 1"),
+            ExpertCoverageDetail(batch_size=size, coverage=coverage),
             axes=(("batch", size),),
             measured_s=0.02,
         )
-        for size, (ours, theirs) in COVERAGE.items()
+        for size, coverage in COVERAGE.items()
     ]
     loads = ratios(expert_load_ratio=0.62, ttft_ratio=0.55, tbt_ratio=0.831, e2e_ratio=0.6149)
     return [

@@ -6,7 +6,6 @@ import pytest
 
 from pytest_npubench.reports import build, number_text, svg
 from pytest_npubench.reports.plot_parts import DrawnFigure, DrawnSeries, Shape, axis, category_axis
-from pytest_npubench.reports.reported import HETERO_INFER, conditions, label, note
 
 from .page import check_svg
 
@@ -59,14 +58,3 @@ def test_a_name_is_shown_as_it_is(trace: DrawnSeries) -> None:
     text = svg.draw(figure, label="a chart")
     assert text.count("&lt;b&gt;") == 3  # the legend, the group, and what a mark or line says
     assert "<b" not in text
-
-
-def test_a_ratio_has_its_interval_where_it_is_known() -> None:
-    assert build.ratio(0.9312, (0.9, 0.97)).replace("\u00a0", " ") == "0.931 (95 % 0.9 to 0.97)"
-    assert build.ratio(0.9312) == "0.931"
-    assert build.ratio(None, (0.9, 0.97)) == number_text.UNKNOWN
-
-
-def test_a_note_says_where_a_figure_was_measured() -> None:
-    place = conditions("figure 14", paper=HETERO_INFER)
-    assert note("figure 14", "padding 2", paper=HETERO_INFER) == label(place, "padding 2", paper=HETERO_INFER)

@@ -70,16 +70,6 @@ def test_without_rivals_nothing_else_is_said_or_shown(run) -> None:
     assert lines(Cases.read(alone)) == [line for line in lines(Cases.read(records)) if not line.startswith(RIVALS)]
 
 
-def test_the_paper_s_own_figures_stand_in_the_report_as_reported(run) -> None:
-    records, _ = run
-    _, tables, _ = parts(Cases.read(records), [])
-    (printed,) = (one for one in tables if one is not None and one.caption == "Reported by LENS")
-    (rivals,) = (row for row in printed.rows if row[0].startswith("Table 3"))
-    assert "operator-sum, 512/512 -63.58\N{NO-BREAK SPACE}%" in rivals[2]
-    without = Cases.read([one for one in records if "/mean_error/" not in one["case"]])
-    assert not any(one is not None and one.caption == "Reported by LENS" for one in parts(without, [])[1])
-
-
 def test_the_chart_of_errors_and_its_table_have_each(run) -> None:
     records, _ = run
     charts, _, remarks = parts(Cases.read(records), [])

@@ -13,12 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pytest_npubench.reports import definitions, html, svg
-from pytest_npubench.reports.plot_parts import DrawnSeries, Shape
+from pytest_npubench.reports.plot_parts import DrawnSeries
 from pytest_npubench.store.journal import Journal
 from pytest_npubench.suites import shown
 from pytest_npubench.suites.scheduling.kinds.policy import PolicyDetail
 from pytest_npubench.suites.scheduling.points import figures_in
-from pytest_npubench.suites.scheduling.report.expert_coverage import REPORTED as REPORTED_COVERAGE
 from pytest_npubench.suites.scheduling.report.policy import served_loads
 from pytest_npubench.suites.scheduling.report.section import parts
 from pytest_npubench.verdict.case_record import Cases
@@ -33,15 +32,17 @@ POLICIES = (
     f"Policies under {LOAD}; SLO: TTFT <= 1,200 ms and every TBT <= 62.5 ms; "
     "rate and limits frozen on 2026-07-04 in S; wall clock; 3 blocks"
 )
+PAIR = ("layered", "chunked")
 CHARTS = {
     "Mean TTFT by policy",
     "Mean TBT by policy",
-    "Expert bytes by chunk size",
-    "Prefill time by chunk size",
-    "Expert coverage by decode batch",
-    f"TTFT and TBT by layer groups, {LOAD}",
     "SLO attainment by rate, layered-arxiv-div32",
-    f"Tokens of one request over time, {LOAD}",
+    "Chunk sweep: expert load by chunk",
+    "Chunk sweep: measured by chunk",
+    "Expert coverage: coverage by batch",
+    "Expert coverage: measured by batch",
+    "Group sweep, layered-arxiv-div32, u0.7: TTFT mean and worst TBT by groups",
+    "Timeline, layered-arxiv-div32, u0.7: layered and chunked by place",
     "Drift from round to round",
 }
 
@@ -90,7 +91,6 @@ def test_the_table_of_policies_has_every_figure_with_its_meaning(page: Element) 
     assert cells["SLO attainment, %"][2:] == ["24", "what slo_attainment means"]
     assert [cells[f"{name} attainment, %"][0][:2] for name in ("TTFT", "TBT")] == ["90", "95"]
     assert cells["TBT std, pooled, ms"][:2] == ["11", "9"]
-    assert cells["TBT std, pooled, ms"][3].endswith("; reported: chunked 10.7, layered 8.51")  # Table 12, CV 1
     assert cells["preemptions"][:2] == ["3", "0"]
     assert cells["TBT std, per request, ms"][:2] == ["10.1", "8.1"]
     assert cells["Jain's index"][:2] == ["0.809", "0.85"]
@@ -147,44 +147,6 @@ def test_two_loads_are_two_tables_and_two_rows_of_bars() -> None:
     assert (one.color, one.pattern) != (other.color, other.pattern)
 
 
-def test_chunk_sweep(page: Element) -> None:
-    (loaded,) = figures(page)["Expert bytes by chunk size"].series
-    (prefill,) = figures(page)["Prefill time by chunk size"].series
-    assert loaded.x == prefill.x == [64, 128, 1024]
-    assert loaded.y == pytest.approx([6.4, 3.6, 0.8])
-    assert not loaded.y_ends  # counted, not timed
-    assert prefill.y == pytest.approx([900, 600, 300])
-    assert [above for _, above in whiskers(prefill.y, prefill.y_ends)] == pytest.approx([90, 60, 30])
-    assert table_of(page, "Prefill time by chunk size")[1:] == [
-        ["64", "900", "90"],
-        ["128", "600", "60"],
-        ["1024", "300", "30"],
-    ]
-    (caption,) = (f.one("figcaption").text for f in page.all("figure") if f.all("h3")[0].text.startswith("Expert byt"))
-    assert "The prompt has 1,024 tokens." in caption
-    assert "reported (Layered Prefill, section 3.2 and Fig. 2" in caption
-
-
-def test_coverage_stands_beside_the_papers(page: Element) -> None:
-    ours, theirs = figures(page)["Expert coverage by decode batch"].series
-    assert ours.x == theirs.x == [1, 8, 32]
-    assert ours.y == pytest.approx([12.5, 60, 95])
-    assert (theirs.name, theirs.y) == (REPORTED_COVERAGE, pytest.approx([6.25, 29, 54.7]))
-    assert REPORTED_COVERAGE == "reported (Layered Prefill, Table 1: 128 experts, 8 a token)"
-    assert table_of(page, "Expert coverage by decode batch")[2] == ["8", "60.00", "29.00"]
-
-
-def test_layer_groups(page: Element) -> None:
-    ttft, tbt = figures(page)[f"TTFT and TBT by layer groups, {LOAD}"].series
-    assert ttft.x == tbt.x == (2, 4, 8)
-    assert ttft.y == pytest.approx([200, 300, 500])
-    assert tbt.y == pytest.approx([90, 60, 40])
-    header, *body = table_of(page, f"Layer groups under {LOAD}")
-    assert header[3:] == ["reported mean TTFT ms", "reported p99 TBT ms"]
-    assert body[0] == ["2", "200", "90", "480", "138"]  # Table 11
-    assert body[2] == ["8", "500", "40", "768", "54.6"]
-
-
 def test_attainment_by_rate(page: Element) -> None:
     title = "SLO attainment by rate, layered-arxiv-div32"
     layered, chunked, *split, first, second = figures(page)[title].series
@@ -211,19 +173,31 @@ def test_attainment_by_rate(page: Element) -> None:
     assert figures(page)[title].horizontals == (90,)
     parts = ("TTFT and TBT", "TTFT", "TBT")
     assert table_of(page, title) == [
-        ["requests/s", *(f"{policy}, {part} %" for policy in ("layered", "chunked") for part in parts)],
-        ["0.8", "100.00", "100.00", "100.00", "95.00", "100.00", "95.00"],
-        ["1.6", "75.00", "80.00", "90.00", "50.00", "50.00", "100.00"],
+        ["requests/s", "times the load's rate", *(f"{policy}, {part} %" for policy in PAIR for part in parts)],
+        ["0.8", "0.8", "100.00", "100.00", "100.00", "95.00", "100.00", "95.00"],
+        ["1.6", "1.2", "75.00", "80.00", "90.00", "50.00", "50.00", "100.00"],
     ]
     assert "layered / chunked 1.25 (95 % interval 1.1 to 1.4)" in page.text
+    assert table_of(page, "Capacity: layered-arxiv-div32") == [
+        ["policy", "capacity at 90 % attainment, req/s", "95 % interval", "why"],
+        ["layered", "1.5", "1.4 to 1.6", ""],
+        ["chunked", "1.2", "–", ""],
+        ["layered / chunked", "1.25", "1.1 to 1.4", ""],
+    ]
 
 
-def test_a_timeline_steps_up_at_each_token(page: Element) -> None:
-    layered, chunked = figures(page)[f"Tokens of one request over time, {LOAD}"].series
-    assert layered.x == pytest.approx([0, 200, 225, 250])
-    assert list(layered.y) == list(chunked.y) == [0, 1, 2, 3]
-    assert layered.shape is Shape.STAIRS  # flat until the token comes
-    assert table_of(page, f"When each token came, {LOAD}")[3] == ["3", "250", "460"]
+def test_latencies_have_mean_p50_p95_and_p99(page: Element) -> None:
+    rows = {(row[0], row[1]): row[2:] for row in table_of(page, f"Latencies under {LOAD}")}
+    assert rows["latency, ms", "policy"] == ["mean", "p50", "p95", "p99", "n", "rests on"]
+    assert rows["TTFT", "chunked"] == [
+        "400 (360 to 440)",
+        "350 (315 to 385)",
+        "1,200 (1,080 to 1,320)",
+        "1,500 (1,350 to 1,650)",
+        "24",
+        "p99: the maximum: fewer than 100 samples",
+    ]
+    assert rows["E2E", "layered"][1:4] == ["–", "–", "–"]
 
 
 def test_names_of_metrics_in_heads_and_on_axes_say_what_they_mean(page: Element) -> None:
@@ -235,16 +209,7 @@ def test_names_of_metrics_in_heads_and_on_axes_say_what_they_mean(page: Element)
     assert not any("tabindex" in cell for cell in data if "title" not in cell)
     axis_of = {text.children[0]: text for text in page.all("text") if text.attributes.get("class") == "name"}
     assert axis_of["attainment, %"].one("title").text == definitions.METRICS["attainment"]
-    assert not axis_of["layer groups"].all("title")
-
-
-def test_bursts(page: Element) -> None:
-    table = table_of(page, f"Bursty arrivals: {LOAD}, CV 1.83, realised 1.4")
-    assert table == [
-        ["figure", "layered", "chunked", "reported layered", "reported chunked"],
-        ["mean TTFT, ms", "500", "1,000", "2,550", "5,630"],  # Table 12, CV 1.83
-        ["Jain's index", "0.8", "0.8", "0.85", "0.809"],
-    ]
+    assert not axis_of["groups"].all("title")
 
 
 def test_drift_follows_ttft_and_repeated_work_and_nothing_else(page: Element) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_npubench.reports.terminal import render_table, summary_lines
+from pytest_npubench.reports.terminal import folded, render_table, summary_lines
 from pytest_npubench.suites import shown
 from pytest_npubench.suites.scheduling.report.section import lines
 from pytest_npubench.verdict.case_record import Cases
@@ -87,3 +87,12 @@ def test_short_calls_of_ones_own_say_what_an_empty_call_takes() -> None:
 def test_brackets_of_an_id_are_no_style() -> None:
     table = render_table([own_record("test_a[red-1]", 16, 1e-6)], width=200, color=False, verbose=True)
     assert "cpu-callable-b1-test_own.py::test_a[red-1]" in table
+
+
+@pytest.mark.parametrize("line", ["a" * 300, "x, " * 80, "", "short", "word " * 50 + "(with a bracket), and more"])
+def test_lines_are_folded_without_losing_a_word(line: str) -> None:
+    parts = folded(line, 100)
+    assert "".join("".join(parts).split()) == "".join(line.split())
+    if " " in line[:90]:
+        assert max(map(len, parts)) <= 100
+    assert all(part.startswith("  ") for part in parts[1:])

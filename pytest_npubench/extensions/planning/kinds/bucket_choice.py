@@ -15,16 +15,18 @@ from statistics import fmean
 
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.case import Axes, Case
-from pytest_npubench.extensions.planning.kinds.batch_search import profile_points, ranked, whole
+from pytest_npubench.extensions.planning.kinds.batch_search import RANKED, profile_points, ranked, whole
 from pytest_npubench.suites.buckets.plan import SEARCH_VISIT_S, BucketPlan
 from pytest_npubench.suites.buckets.points import BucketPoint, Variant
+from pytest_npubench.suites.protocol import ShownKind
 from pytest_npubench.verdict.result import Judgement, Metric
 
 GAIN_MARGIN = 0.02
 
 
-class BucketChoiceKind:
+class BucketChoiceKind(ShownKind):
     name = "bucket_choice"
+    note = RANKED
     suite = "buckets"
 
     def axes(self, plan: BucketPlan) -> Iterable[Axes]:

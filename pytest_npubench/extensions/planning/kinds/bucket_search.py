@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.case import Axes, Case
 from pytest_npubench.extensions.planning.kinds.batch_search import (
+    RANKED,
     batch_points,
     batches_s,
     profile_points,
@@ -19,11 +20,13 @@ from pytest_npubench.extensions.planning.kinds.batch_search import (
 )
 from pytest_npubench.suites.buckets.plan import BucketPlan
 from pytest_npubench.suites.buckets.points import BucketPoint, Variant
+from pytest_npubench.suites.protocol import ShownKind
 from pytest_npubench.verdict.result import Judgement
 
 
-class BucketSearchKind:
+class BucketSearchKind(ShownKind):
     name = "bucket_search"
+    note = RANKED
     suite = "buckets"
 
     def axes(self, plan: BucketPlan) -> Iterable[Axes]:

@@ -38,8 +38,6 @@ from pytest_npubench.verdict.result import Judgement, Metric
 
 if TYPE_CHECKING:
     from pytest_npubench.extensions.planning.simulated import Figure, Prediction
-    from pytest_npubench.reports.page import Table
-    from pytest_npubench.verdict.case_record import CaseRecord, Cases
 
 COVERAGE = 0.9
 MEAN_ERROR, P99_ERROR = 0.05, 0.10
@@ -85,6 +83,7 @@ class SimulatedCoverageDetail(ServingDetail):
 
 class SimulatedCoverageKind(LoadExperiment, ShownKind):
     name = "simulated_coverage"
+    note = BANDS
 
     def axes(self, plan: ServingPlan) -> Iterable[Axes]:
         """A case for each load."""
@@ -166,11 +165,6 @@ class SimulatedCoverageKind(LoadExperiment, ShownKind):
         except MeasurementError:  # a point failed, which no further round makes good
             return True
 
-    def tables(self, cases: Cases) -> Sequence[Table | None]:
-        from pytest_npubench.reports.build import of_each
-
-        return of_each(bands_table, cases.of(self.name, SimulatedCoverageDetail))
-
 
 def _policies(plan: ServingPlan) -> tuple[str, ...]:
     return tuple(policy for policy in plan.size.policies if policy not in NOT_SIMULATED)
@@ -223,36 +217,6 @@ def _metrics(name: str, figures: Sequence[Figure]) -> tuple[Metric, ...]:
         Metric(name=f"{name}_covered_fraction", unit="", value=fmean(one.is_covered for one in figures), gate="none"),
         Metric(name=f"{name}_band_half_width", unit="", value=half_width, gate="difference", margin=HALF_MARGIN),
     )
-
-
-def bands_table(case: CaseRecord[SimulatedCoverageDetail]) -> Table:
-    from pytest_npubench.reports.build import table
-    from pytest_npubench.suites.scheduling.report.cells import load_name, reason
-
-    detail = case.detail
-    return table(
-        f"Simulated against served: {load_name(case, detail.rate_per_s)}, {detail.coverage:.0%} bands",
-        (
-            ("figure", lambda row: f"mean {row.figure.upper()}"),
-            ("policy", lambda row: row.policy),
-            ("held", lambda row: f"{row.num_covered} of {row.num_blocks}"),
-            ("error", lambda row: f"{row.error:+.1%}"),
-            ("p99 error", lambda row: f"{row.p99_error:+.1%}"),
-            ("half width", lambda row: f"{row.half_width:.1%}"),
-        ),
-        detail.rows,
-        note=f"{reason(case)}{_together(detail)}{BANDS}",
-    )
-
-
-def _together(detail: SimulatedCoverageDetail) -> str:
-    """ "All requests together: TTFT +1.0 % (p99 +4.7 %), .... "; empty where nothing could be predicted."""
-    if not detail.errors:
-        return ""
-    words = ", ".join(
-        f"{name.upper()} {one.mean_error:+.1%} (p99 {one.p99_error:+.1%})" for name, one in detail.errors.items()
-    )
-    return f"All requests together: {words}. "
 
 
 KIND = SimulatedCoverageKind()

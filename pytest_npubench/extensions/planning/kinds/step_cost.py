@@ -28,8 +28,6 @@ from pytest_npubench.verdict.result import Judgement, Metric
 
 if TYPE_CHECKING:
     from pytest_npubench.extensions.planning.virtual.cost_file import CostFile
-    from pytest_npubench.reports.page import Table
-    from pytest_npubench.verdict.case_record import CaseRecord, Cases
 
 LONG_CHUNKS, LONG_OUTPUT = 16, 100  # times tokens_per_iteration
 SHORT_PROMPT, SHORT_OUTPUT = 16, 300
@@ -71,6 +69,7 @@ class StepCostDetail(ServingDetail):
 
 class StepCostKind(LoadExperiment, ShownKind):
     name = "step_cost"
+    note = PROBES
 
     def axes(self, plan: ServingPlan) -> Iterable[Axes]:
         return ((),) if plan.model in plan.serving.step_costs else ()
@@ -120,11 +119,6 @@ class StepCostKind(LoadExperiment, ShownKind):
                 cost=str(path), source=cost.source, stack=cost.stack, beyond=tuple(beyond), figures=tuple(figures)
             ),
         )
-
-    def tables(self, cases: Cases) -> Sequence[Table | None]:
-        from pytest_npubench.reports.build import of_each
-
-        return of_each(probes_table, cases.of(self.name, StepCostDetail))
 
 
 def _because(verdict: Verdict, outside: Sequence[str]) -> Verdict:
@@ -176,28 +170,6 @@ def _figures(
             )
         )
     return rows, beyond
-
-
-def probes_table(case: CaseRecord[StepCostDetail]) -> Table:
-    from pytest_npubench.reports import number_text
-    from pytest_npubench.reports.build import table
-    from pytest_npubench.suites.scheduling.report.cells import reason
-
-    detail = case.detail
-    of = f"Calibrated on {detail.source}" + (f" ({detail.stack})." if detail.stack else ".")
-    beyond = f" Its band is twice as wide, beyond what was calibrated on: {'; '.join(detail.beyond)}."
-    return table(
-        f"Does the step cost still hold: {detail.cost}",
-        (
-            ("figure", lambda row: row.name),
-            ("measured, ms", lambda row: number_text.milliseconds(row.measured_s)),
-            ("predicted, ms", lambda row: number_text.milliseconds(row.predicted_s)),
-            ("from, ms", lambda row: number_text.milliseconds(row.low_s)),
-            ("to, ms", lambda row: number_text.milliseconds(row.high_s)),
-        ),
-        detail.figures,
-        note=f"{reason(case)}{PROBES} {of}{beyond if detail.beyond else ''}",
-    )
 
 
 KIND = StepCostKind()

@@ -3,13 +3,13 @@ arXiv 2606.18042."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from pytest_npubench.core.measurement import NOT_RUN, CostRecord
 from pytest_npubench.plain_text import counted
 from pytest_npubench.reports import build, definitions, number_text
-from pytest_npubench.reports.page import Chart, Table
+from pytest_npubench.reports.page import Chart
 from pytest_npubench.reports.plot_parts import BLUE, ORANGE, axis, log_axis, milliseconds
 from pytest_npubench.suites.buckets.profile_detail import ProfileDetail
 from pytest_npubench.verdict.case_record import CaseRecord
@@ -22,24 +22,7 @@ TBT = (
     "TBT_b, time between tokens of bucket b: the time of one decode step while the longest KV cache of the batch "
     "lies in b (LENS, Eq. 14 and 15)."
 )
-COST = (
-    "What the LENS profile took: binaries compiled, points measured (two a bucket), and samples of the point that has "
-    "most."
-)
-
 BY_COMPILER = f"the compiler's estimate, {NOT_RUN}"
-BINDING = (
-    "The larger bound of the roofline, of products and attention alone; launch: over twice both; power cap: as the "
-    "device itself told for more than a twentieth of the rounds' time."
-)
-ENERGY = (
-    "From the two points of each bucket, as its times are (Eq. 14 and 15): of the device by its own counter, with what "
-    "it takes while it waits; a host's counter is the whole machine's."
-)
-PRICE = (
-    "By the price of a chip's hour in the hardware file, for full buckets on a device that does nothing else: the "
-    "least that tokens cost."
-)
 ESTIMATED = f"{BY_COMPILER}: its cycles over the clock, with what carries none priced beside them."
 
 Profiles = Sequence[CaseRecord[ProfileDetail]]
@@ -63,87 +46,6 @@ def bucket_charts(found: Profiles) -> tuple[Chart, ...]:
 def _estimated(details: Sequence[ProfileDetail], name: str) -> dict[int, float]:
     """By bucket, seconds that the compiler estimates."""
     return {one.bucket: seconds for one in details if (seconds := getattr(one, name)) is not None}
-
-
-def cost_table(found: Profiles) -> Table | None:
-    """LENS profiling cost by bucket and in all."""
-    costs = {case.detail.bucket: case.detail.cost for case in found if case.detail.cost is not None}
-    if not costs:
-        return None
-    rows = [(str(bucket), costs[bucket]) for bucket in sorted(costs)]
-    columns: tuple[tuple[str, Callable[[tuple[str, CostRecord]], str]], ...] = (
-        ("bucket", lambda row: row[0]),
-        ("binaries", lambda row: number_text.count(row[1].binaries)),
-        ("compiling, s", lambda row: number_text.seconds(row[1].compile_s)),
-        ("points", lambda row: number_text.count(row[1].points)),
-        ("repeats", lambda row: number_text.count(row[1].repeats)),
-        ("measuring, s", lambda row: number_text.seconds(row[1].measure_s)),
-    )
-    return build.table("LENS profiling cost", columns, [*rows, ("all", _total(list(costs.values())))], note=COST)
-
-
-def energy_table(found: Profiles) -> Table | None:
-    """Joules a token by bucket, where a counter told them."""
-    told = {case.detail.bucket: case.detail.energy for case in found}
-    rows = [(bucket, one) for bucket, one in sorted(told.items()) if one is not None and one.why_not is None]
-    if not rows:
-        return None
-    return build.table(
-        "Energy a token",
-        (
-            ("bucket", lambda row: str(row[0])),
-            ("J a prompt token", lambda row: _known(row[1].prompt_token_j)),
-            ("J an output token", lambda row: _known(row[1].output_token_j)),
-            ("mean power, W", lambda row: _known(row[1].power_w)),
-        ),
-        rows,
-        note=ENERGY,
-    )
-
-
-def price_table(found: Profiles) -> Table | None:
-    """What a million tokens cost by bucket and batch size, where the hardware file has a price."""
-    told = {(case.detail.bucket, case.batch_size): case.detail.price for case in found}
-    rows = [(*place, one) for place, one in sorted(told.items()) if one is not None]
-    if not rows:
-        return None
-    currency = rows[0][2].currency
-    return build.table(
-        "What tokens cost",
-        (
-            ("bucket", lambda row: str(row[0])),
-            ("batch", lambda row: str(row[1])),
-            (f"1M prompt tokens, {currency}", lambda row: number_text.plain(row[2].prompt)),
-            (f"1M output tokens, {currency}", lambda row: number_text.plain(row[2].output)),
-        ),
-        rows,
-        note=PRICE,
-    )
-
-
-def binding_table(found: Profiles) -> Table | None:
-    """What binds each step by bucket, where the hardware file has the peaks."""
-    told = {(case.detail.bucket, case.batch_size): case.detail.binding for case in found}
-    rows = [(*place, phase, one) for place, own in sorted(told.items()) for phase, one in (own or {}).items()]
-    if not rows:
-        return None
-    return build.table(
-        "What binds a step",
-        (
-            ("bucket", lambda row: str(row[0])),
-            ("batch", lambda row: str(row[1])),
-            ("step", lambda row: row[2]),
-            ("bound by", lambda row: row[3].constraint),
-            ("time over its arithmetic at peak", lambda row: f"{row[3].of_compute:.2f}"),
-            ("time over its bytes at peak", lambda row: f"{row[3].of_memory:.2f}"),
-        ),
-        rows,
-        note=BINDING,
-    )
-
-
-def _known(value: float | None) -> str:
-    return number_text.UNKNOWN if value is None else number_text.plain(value)
 
 
 def cost_lines(found: Profiles) -> list[str]:

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pytest_npubench.campaign.answer_judgement import AnswersDetail
-from pytest_npubench.reports.answers import answers_table
+from pytest_npubench.reports import definitions
 from pytest_npubench.reports.build import of_kind
+from pytest_npubench.reports.detail_parts import detail_parts
 from pytest_npubench.reports.drift import drift_chart
 from pytest_npubench.reports.page import Parts, Rounds
-from pytest_npubench.reports.reported import LENS
-from pytest_npubench.reports.reported_figures import figures_table
 from pytest_npubench.suites.buckets import SUITE
 from pytest_npubench.suites.buckets.kinds.band_coverage import CoverageDetail
-from pytest_npubench.suites.buckets.kinds.fusion import FusionDetail
 from pytest_npubench.suites.buckets.kinds.mean_error import MeanErrorDetail
 from pytest_npubench.suites.buckets.kinds.prediction import PredictionDetail
 from pytest_npubench.suites.buckets.kinds.steps import StepsDetail
 from pytest_npubench.suites.buckets.points import seconds_in
 from pytest_npubench.suites.buckets.profile_detail import ProfileDetail
 from pytest_npubench.suites.buckets.report.continuous_lines import continuous_lines
-from pytest_npubench.suites.buckets.report.fusion import fusion_table
 from pytest_npubench.suites.buckets.report.prediction import (
     coverage_lines,
     error_lines,
@@ -32,35 +28,68 @@ from pytest_npubench.suites.buckets.report.prediction import (
     rival_title,
 )
 from pytest_npubench.suites.buckets.report.profile import (
-    binding_table,
     bucket_charts,
     cost_lines,
-    cost_table,
-    energy_table,
-    price_table,
 )
 from pytest_npubench.suites.buckets.report.steps import steps_chart
 from pytest_npubench.verdict.case_record import CaseRecord, Cases
 
-PRINTED = (
-    ("figure 6", "error"),
-    ("figure 7", "error"),
-    ("3", "error"),
-    ("5.3 cost", "time"),
-    ("5.3 compilations", "compilations"),
-    ("figure 8", "batch_size"),
-    ("5.4", "change"),
-)
-"""Tables of the LENS paper, and their column of values."""
+NOTES = {
+    "answers": definitions.ANSWERS,
+    "fusion": (
+        "A matrix product, the operator after it, and both compiled together. Hidden: the product's and the operator's "
+        "seconds less those of both together, over the operator's. On the NPUs of LENS, Fig. 3, the operator after a "
+        "product is nearly hidden; on its GPUs its latency is only partly reduced, by the memory access that is saved "
+        "(Fig. 4)."
+    ),
+    "profile": (
+        "Cost is what the LENS profile took: binaries compiled, points measured (two a bucket), and samples of the "
+        "point that has most. Energy is from the two points of each bucket, as its times are (Eq. 14 and 15): of the "
+        "device by its own counter, with what it takes while it waits; a host's counter is the whole machine's. Price "
+        "is that of a million tokens, by the price of a chip's hour in the hardware file, for full buckets on a device "
+        "that does nothing else: the least that tokens cost. Binding is the larger bound of the roofline, of products "
+        "and attention alone; launch: over twice both; power cap: as the device itself told for more than a twentieth "
+        "of the rounds' time."
+    ),
+}
+"""By kind, what its figures mean."""
+PICTURED = {
+    "prediction": (
+        "workload",
+        "predicted_s",
+        "measured_s",
+        "prefill_padding_fraction",
+        "decode_padding_fraction",
+        "num_dropped",
+        "num_drawn",
+        "continuous",
+        "predictors",
+    ),
+    "profile": (
+        "bucket",
+        "ttft_s",
+        "tbt_s",
+        "ttft_error_s",
+        "tbt_error_s",
+        "estimated_ttft_s",
+        "estimated_tbt_s",
+        "points_s",
+        "continuous",
+        "measured_s",
+    ),
+    "steps": ("bucket", "lengths_s", "jumps", "continuous", "measured_s"),
+}
+"""By kind, the fields that pictures of its own show."""
 
 
 def parts(cases: Cases, rounds: Rounds) -> Parts:
-    profiles = cases.of("profile", ProfileDetail)
+    detail_charts, detail_tables = detail_parts(cases, pictured=PICTURED, notes={**NOTES, **SUITE.notes()})
     charts = [
-        *of_kind("profile", bucket_charts(profiles)),
+        *of_kind("profile", bucket_charts(cases.of("profile", ProfileDetail))),
         *of_kind("steps", [steps_chart(cases.of("steps", StepsDetail))]),
         drift_chart([{**record, "points": seconds_in(record["points"])} for record in rounds]),
         *of_kind("prediction", prediction_charts(judged(cases.of("prediction", PredictionDetail)))),
+        *detail_charts,
     ]
     remarks = [
         *(f"{line}." for line in continuous_lines(cases)),
@@ -68,21 +97,7 @@ def parts(cases: Cases, rounds: Rounds) -> Parts:
         *(f"{line}." for line in coverage_lines(cases.of("band_coverage", CoverageDetail))),
         *(f"{line}." for line in _of_shown_kinds(cases)),
     ]
-    printed = figures_table(LENS, PRINTED) if cases.of("mean_error", MeanErrorDetail) else None
-    return (
-        tuple(chart for chart in charts if chart is not None),
-        (
-            answers_table(cases.of("answers", AnswersDetail)),
-            cost_table(profiles),
-            energy_table(profiles),
-            price_table(profiles),
-            binding_table(profiles),
-            *(table for kind in SUITE.shown_kinds() for table in kind.tables(cases)),
-            fusion_table(cases.of("fusion", FusionDetail)),
-            printed,
-        ),
-        tuple(remarks),
-    )
+    return tuple(chart for chart in charts if chart is not None), tuple(detail_tables), tuple(remarks)
 
 
 def lines(cases: Cases) -> list[str]:

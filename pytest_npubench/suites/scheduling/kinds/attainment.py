@@ -54,7 +54,6 @@ class AttainmentDetail(ServingDetail):
     capacity_ratio: float | None
     capacity_ratio_interval: tuple[float, float] | None
     why: Mapping[str, str] = field(default_factory=dict)
-    published: str
 
     def __post_init__(self) -> None:
         """Raises ValueError where a policy has no capacity, or not its shares at every rate."""
@@ -92,7 +91,6 @@ class AttainmentKind(LoadExperiment):
                 capacity_ratio=ratio.value,
                 capacity_ratio_interval=ratio.interval,
                 why={policy: capacity.why for policy, capacity in capacities.items()},
-                published="Layered Prefill, Fig. 3: capacities in a ratio of 1.14 to 1.45",
             ),
         )
 

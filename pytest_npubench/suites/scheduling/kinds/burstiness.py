@@ -49,7 +49,6 @@ class BurstinessDetail(ServingDetail):
     rate_per_s: float
     cv: float
     realised_cv: float | None
-    published: str
     layered: Mapping[str, float]
     chunked: Mapping[str, float]
 
@@ -76,7 +75,6 @@ class BurstinessKind(LoadExperiment):
                 rate_per_s=layered[0].rate_per_s,
                 cv=CV,
                 realised_cv=realised(times)[1],
-                published="Layered Prefill, Table 12",
                 layered=_shown(layered, plan),
                 chunked=_shown(chunked, plan),
             ),

@@ -14,9 +14,8 @@ inconclusive where the rates tried do not hold a crossing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -37,7 +36,6 @@ from pytest_npubench.suites.scheduling.kinds.attainment import FACTORS, scaled
 from pytest_npubench.suites.scheduling.plan import ServingPlan
 from pytest_npubench.suites.scheduling.points import ServedPoint
 from pytest_npubench.suites.scheduling.policies import served
-from pytest_npubench.suites.scheduling.printed import PrintedTable, printed
 from pytest_npubench.suites.scheduling.spec import LoadSpec
 from pytest_npubench.verdict import Gate, Verdict, VerdictKind, judge_gates
 from pytest_npubench.verdict.result import Judgement, Metric
@@ -68,18 +66,14 @@ class ChunkRateRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkRateDetail(ServingDetail):
-    """By chunk size; without a crossing there are no rows, and `why` says so. as_published: whether a column goes the
-    paper's way from row to row."""
+    """By chunk size; without a crossing there are no rows, and `why` says so."""
 
     ttft_limit_s: float
     chunk_size_tokens: tuple[int, ...]
     rates_tried_per_s: tuple[tuple[float, ...], ...]
     num_blocks: int
     why: tuple[str, ...]
-    published: str
-    published_table: PrintedTable
     rows: tuple[ChunkRateRow, ...] = ()
-    as_published: Mapping[str, bool] = field(default_factory=dict)
     rate_ratio_interval: tuple[float, float] | None = None
 
 
@@ -109,16 +103,13 @@ class ChunkRateKind(LoadExperiment):
             rates_tried_per_s=tuple(tuple(found[0].rate_per_s for found in served_at) for served_at in by_chunk),
             num_blocks=len(by_chunk[0][0]),
             why=tuple(capacity.why for capacity in capacities),
-            published="Layered Prefill, Table 2",
-            published_table=printed("2"),
         )
         what = f"chunks of {sizes[0]} to {sizes[-1]} tokens at a median TTFT of {limit_s:.3g} s"
         if unknown := [_missing(size, one) for size, one in zip(sizes, capacities, strict=True) if not one.reached]:
             verdict = Verdict(kind=VerdictKind.INCONCLUSIVE, reason="; ".join(unknown))
             return Judgement(verdict=verdict, what=what, detail=detail)
         rows = tuple(map(_row, sizes, capacities, by_chunk))
-        detail = replace(detail, rows=rows, as_published=_as_published(rows))
-        return _judgement(what, by_chunk, capacities, detail)
+        return _judgement(what, by_chunk, capacities, replace(detail, rows=rows))
 
 
 def _in_chunks(point: ServedPoint, size: int) -> ServedPoint:
@@ -222,18 +213,6 @@ def _ratios(
 ) -> tuple[float, ...]:
     pairs = zip(_at_rate(*largest, figure), _at_rate(*smallest, figure), strict=True)
     return tuple(large / small for large, small in pairs)
-
-
-def _as_published(rows: Sequence[ChunkRateRow]) -> dict[str, bool]:
-    """Whether each column goes the paper's way from row to row; those that are not known are left out."""
-    rising = {"rate_per_s": True, "tbt_mean_s": True, "tbt_p99_s": True}
-    falling = {"expert_load_bytes_per_request": False, "mj_per_prompt_and_output_token": False}
-    columns = {name: [getattr(row, name) for row in rows] for name in (rising | falling)}
-    return {
-        name: all((after > before) is (rising | falling)[name] for before, after in pairwise(values))
-        for name, values in columns.items()
-        if None not in values
-    }
 
 
 def _loads_per_request(block: ServedBlock) -> float:

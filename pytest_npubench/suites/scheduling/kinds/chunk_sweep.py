@@ -28,7 +28,6 @@ class ChunkSweepDetail(ServingDetail):
     chunk_size_tokens: int
     prompt_tokens: int
     expert_load_bytes: int
-    published: str
 
 
 class ChunkSweepKind(LoadExperiment):
@@ -63,7 +62,6 @@ class ChunkSweepKind(LoadExperiment):
                 chunk_size_tokens=point.chunk_size_tokens,
                 prompt_tokens=point.prompt_tokens,
                 expert_load_bytes=loaded[0],
-                published="Layered Prefill, Fig. 2",
             ),
         )
 

@@ -38,7 +38,6 @@ class DenseControlDetail(ServingDetail):
     num_blocks: int
     tokens_per_iteration: int | None = None
     ttft_ratio_interval: tuple[float, float] | None = None
-    published: str
 
 
 class DenseControlKind(LoadExperiment):
@@ -66,7 +65,6 @@ class DenseControlKind(LoadExperiment):
                 num_blocks=len(layered),
                 tokens_per_iteration=plan.tokens_per_iteration(plan.load(case)),
                 ttft_ratio_interval=ratio_interval(ratios_of_blocks),
-                published="Layered Prefill, section 5.13: mean TTFT 1.45 s layered, 0.955 s chunked",
             ),
         )
 

@@ -36,7 +36,6 @@ from pytest_npubench.suites.scheduling.pair import POLICY
 from pytest_npubench.suites.scheduling.plan import ServingPlan
 from pytest_npubench.suites.scheduling.points import ServedPoint
 from pytest_npubench.suites.scheduling.policies import served
-from pytest_npubench.suites.scheduling.printed import PrintedTable, printed
 from pytest_npubench.verdict import Gate, judge_gates
 from pytest_npubench.verdict.result import Judgement
 
@@ -92,8 +91,6 @@ class DisaggregatedDetail(ServingDetail):
     tbt_interval: tuple[float, float] | None
     ttft_interval: tuple[float, float] | None
     handover: Handover
-    published: str
-    published_table: PrintedTable
 
 
 class DisaggregatedKind(LoadExperiment):
@@ -128,8 +125,6 @@ class DisaggregatedKind(LoadExperiment):
                 tbt_interval=ratio_interval(tbt),
                 ttft_interval=ratio_interval(paired_ratios(apart, layered, mean_ttft_s)),
                 handover=Handover.of(apart),
-                published="Layered Prefill, Table 10",
-                published_table=printed("10"),
             ),
         )
 

@@ -39,7 +39,6 @@ class EnergyDetail(ServingDetail):
     num_blocks: int | None = None
     power_w: Mapping[str, float] = field(default_factory=dict)
     idle_power_w: float | None = None
-    published: str = "Layered Prefill, Table 8: 51.7 / 56.6 mJ per prompt and output token at 1.3 req/s"
 
 
 class EnergyKind(LoadExperiment):

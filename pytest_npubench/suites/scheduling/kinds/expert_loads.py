@@ -43,7 +43,6 @@ class ExpertLoadsDetail(ServingDetail):
     chunked_bytes: float
     num_blocks: int
     slo_attainment: Mapping[str, float] = field(default_factory=dict)
-    published: str
 
 
 class ExpertLoadsKind(LoadExperiment):
@@ -73,7 +72,6 @@ class ExpertLoadsKind(LoadExperiment):
                 chunked_bytes=sum(map(loaded_bytes, chunked)),
                 num_blocks=len(layered),
                 slo_attainment={"layered": _attainment(layered), "chunked": _attainment(chunked)},
-                published="Layered Prefill, Table 7: -39 % on arXiv, -12 % on ShareGPT",
             ),
         )
 

@@ -37,7 +37,6 @@ class GroupSweepDetail(ServingDetail):
     groups: tuple[int, ...]
     ttft_mean_s: tuple[float, ...]
     worst_tbt_s: tuple[float, ...]
-    published: str
 
 
 class GroupSweepKind(LoadExperiment):
@@ -84,7 +83,6 @@ class GroupSweepKind(LoadExperiment):
                 groups=groups,
                 ttft_mean_s=tuple(sum(map(mean_ttft_s, found)) / len(found) for found in served),
                 worst_tbt_s=tuple(max(map(worst_tbt_s, found)) for found in served),
-                published="Layered Prefill, Table 11",
             ),
         )
 

@@ -36,7 +36,6 @@ class RelaxedSloDetail(ServingDetail):
     workload: str
     num_blocks: int
     relaxed_factor: int
-    published: str
 
 
 class RelaxedSloKind(LoadExperiment):
@@ -71,7 +70,6 @@ class RelaxedSloKind(LoadExperiment):
                 workload=plan.load(case).workload,
                 num_blocks=len(layered),
                 relaxed_factor=RELAXED,
-                published="Layered Prefill, section 5.9: 315.36 / 391.59 = 0.805 offline; alike when relaxed",
             ),
         )
 

@@ -27,7 +27,6 @@ class TimelineDetail(ServingDetail):
     rate_per_s: float
     layered_s: tuple[float, ...]
     chunked_s: tuple[float, ...]
-    published: str
 
 
 class TimelineKind(LoadExperiment):
@@ -49,7 +48,6 @@ class TimelineKind(LoadExperiment):
                 rate_per_s=layered[0].rate_per_s,
                 layered_s=_since_arrival(layered[0], middle),
                 chunked_s=_since_arrival(chunked[0], middle),
-                published="Layered Prefill, Fig. 5: mean E2E 9.4 s chunked, 5.5 s layered",
             ),
         )
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from pytest_npubench.reports import number_text
-from pytest_npubench.reports.build import chart, line, marks, table
+from pytest_npubench.reports.build import chart, line, marks, plain, table
 from pytest_npubench.reports.page import Chart, Table
 from pytest_npubench.reports.plot_parts import BLUE, ORANGE, DrawnSeries, axis, percents
-from pytest_npubench.reports.reported import conditions, label, model_of, reported
 from pytest_npubench.suites.scheduling.kinds.attainment import AttainmentDetail
-from pytest_npubench.suites.scheduling.report.cells import UNAVAILABLE, ends, workload_of
-from pytest_npubench.suites.scheduling.report.comparison import POLICIES, FigureRow, comparison_table
+from pytest_npubench.suites.scheduling.report.policy import available
 from pytest_npubench.verdict.case_record import CaseRecord
 
 ATTAINMENT = (
@@ -17,15 +15,10 @@ ATTAINMENT = (
     "and dashed, marks open: those whose TTFT does; thin and dotted, marks a cross: those whose every TBT does. A "
     "block is short, so its queue is not that of a lasting service: for comparing policies only."
 )
-ATTAINMENT_REPORTED = (
-    "reported (Layered Prefill, section 5.2, Fig. 3; each limit alone: Fig. 4): layered prefill improves performance "
-    "by about 14 to 45 %, depending on the workload."
-)
 CAPACITY = (
     "Capacity: the rate at which 90 % of the arrived requests attain their SLO, from a curve through all blocks, with "
     "its 95 % interval where there are enough blocks near it."
 )
-CAPACITY_REPORTED = "the highest rates that meet its limits"
 PARTS = ("TTFT and TBT", "TTFT", "TBT")
 HOVER = "{x:.3g} req/s: {y:.1f} %"
 UNKNOWN = (None, None)
@@ -34,13 +27,11 @@ STYLES = {"layered": (BLUE, "circle"), "chunked": (ORANGE, "square")}
 SPLIT = ((1, "dash", "-open"), (2, "dot", None))
 """Of each limit alone: its place in a row, the dashes of its line, and what makes its marks of the policy's."""
 CROSSES = {"layered": "x", "chunked": "cross"}
-HIGHEST_REPORTED = {"qwen3-30b-a3b": (1.6, 1.3), "gpt-oss-20b": (2.7, 2.1)}
-"""Of Table 8 by model: the highest rate under each policy."""
 
 
 def attainment_chart(case: CaseRecord[AttainmentDetail]) -> Chart:
     """SLO attainment of both policies by the rate, and thinner that of each limit alone."""
-    detail, workload = case.detail, workload_of(case)
+    detail, workload = case.detail, case.axis("workload")
     title, rates = f"SLO attainment by rate, {workload}", detail.rate_per_s
     attained = {policy: detail.attainment[policy] for policy in STYLES if detail.attainment.get(policy)}
     spans = (f"{name} {rows[0][0]:.0%} to {rows[-1][0]:.0%}" for name, rows in attained.items())
@@ -49,7 +40,7 @@ def attainment_chart(case: CaseRecord[AttainmentDetail]) -> Chart:
         title,
         f"Share of requests that attain their SLO under {workload} at {rates[0]:.3g} to {rates[-1]:.3g} req/s: "
         f"{', '.join(spans)}.",
-        (ATTAINMENT, _in_words(detail), ATTAINMENT_REPORTED),
+        (ATTAINMENT, _in_words(detail)),
         [
             *(
                 line(
@@ -85,6 +76,7 @@ def attainment_chart(case: CaseRecord[AttainmentDetail]) -> Chart:
             title,
             [
                 ("requests/s", lambda index: f"{rates[index]:.3g}"),
+                ("times the load's rate", lambda index: f"{detail.factors[index]:.3g}"),
                 *(
                     (
                         f"{policy}, {PARTS[place]} %",
@@ -100,20 +92,21 @@ def attainment_chart(case: CaseRecord[AttainmentDetail]) -> Chart:
 
 
 def capacity_table(case: CaseRecord[AttainmentDetail]) -> Table:
-    """The rate at which 90 % attain, by policy."""
-    detail, model = case.detail, model_of("8", case.model)
-    highest = zip(POLICIES, HIGHEST_REPORTED.get(model, ()), strict=False)
-    theirs = [reported("8", "rate", model=model, policy=policy, rate=rate) for policy, rate in highest]
-    ours = [
-        UNAVAILABLE if rate is None else f"{rate:.3g}{ends(interval)}"
-        for rate, interval in (detail.capacity.get(policy, UNKNOWN) for policy in POLICIES)
-    ]
-    ratio = detail.capacity_ratio
-    shown = "" if ratio is None else f"{ratio:.3g}{ends(detail.capacity_ratio_interval)}"
-    reasons = "; ".join(f"{name}: {why}" for name, why in detail.why.items() if why)
-    note = f"{CAPACITY} {f'{reasons}. ' if reasons else ''}{label(conditions('8', model=model), CAPACITY_REPORTED)}"
-    row = FigureRow("capacity at 90 % attainment, req/s", ours, shown, theirs)
-    return comparison_table(f"Capacity: {workload_of(case)}", note, [row])
+    """The rate at which 90 % attain, by policy, and the ratio of the two."""
+    detail = case.detail
+    rows = [(policy, *capacity, detail.why.get(policy, "")) for policy, capacity in detail.capacity.items()]
+    ratio = ("layered / chunked", detail.capacity_ratio, detail.capacity_ratio_interval, "")
+    return table(
+        f"Capacity: {case.axis('workload')}",
+        (
+            ("policy", lambda row: row[0]),
+            ("capacity at 90 % attainment, req/s", lambda row: available(row[1])),
+            ("95 % interval", lambda row: " to ".join(map(plain, row[2])) if row[2] else number_text.UNKNOWN),
+            ("why", lambda row: row[3]),
+        ),
+        [*rows, ratio],
+        note=CAPACITY,
+    )
 
 
 def _capacity_mark(policy: str, rate: float | None, interval: tuple[float | None, float | None] | None) -> DrawnSeries:

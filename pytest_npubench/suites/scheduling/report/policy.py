@@ -17,10 +17,7 @@ from pytest_npubench.reports import number_text
 from pytest_npubench.reports.build import NO_BREAK, bars, chart, table
 from pytest_npubench.reports.page import Chart, Table
 from pytest_npubench.reports.plot_parts import SERIES, DrawnSeries, axis, category_axis, label
-from pytest_npubench.reports.reported import conditions, reported
-from pytest_npubench.reports.reported import label as reported_label
 from pytest_npubench.suites.scheduling.kinds.policy import PolicyDetail
-from pytest_npubench.suites.scheduling.report.cells import available, load_name
 from pytest_npubench.verdict.case_record import CaseRecord
 
 POLICIES = (
@@ -38,7 +35,6 @@ LATENCY = (
     "TTFT: first token - arrival, queueing included. TBT: every gap between two tokens of a request. E2E: last token - "
     "arrival of a finished request. In parentheses the 95 % interval; n requests, of TBT n gaps."
 )
-LATENCY_REPORTED = "mean and tail of one rate under the paper's own limits"
 PATTERNS = ("", "/", "x", ".")
 
 # name of the figure -> how it is called, the unit it is shown in, and that unit's factor
@@ -70,22 +66,9 @@ FIGURES: Mapping[str, tuple[str, str, float]] = {
 }
 LATENCIES = ("ttft_mean", "ttft_p", "tbt_mean", "tbt_p", "e2e_")  # in a table of their own
 
-# name of the figure -> its column in Table 12 of the paper and what turns its unit into ours
-SMOOTHNESS = {
-    "ttft_mean_s": ("ttft_mean", 1e3),
-    "ttft_p99_s": ("ttft_p99", 1e3),
-    "tbt_mean_s": ("tbt_mean", 1.0),
-    "tbt_p99_s": ("tbt_p99", 1.0),
-    "tbt_std_pooled_s": ("tbt_std", 1.0),
-    "jain_index": ("jain_index", 1.0),
-}
 PARTS = ("mean", "p50", "p95", "p99")
-# latency -> where the paper has it: Table 6 or section 5.5, the column and what makes milliseconds of it
-LATENCIES_REPORTED = {
-    "ttft": ("6", "ttft_{}", 1e3),
-    "tbt": ("6", "tbt_{}", 1.0),
-    "e2e": ("5.5", "e2e_{}", 1e3),
-}
+TIMES = ("ttft", "tbt", "e2e")
+UNAVAILABLE = "unavailable"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +92,7 @@ def served_loads(cases: Iterable[CaseRecord[PolicyDetail]]) -> tuple[ServedLoad,
         groups.setdefault((case.axis("workload"), case.axis("rate")), []).append(case)
     return tuple(
         ServedLoad(
-            name=load_name(own[0], own[0].detail.rate_per_s),
+            name=load_name(own[0]),
             terms=_terms(own[0].detail),
             policies=tuple(case.detail for case in own),
         )
@@ -128,17 +111,15 @@ def policy_charts(loads: Sequence[ServedLoad]) -> list[Chart]:
 
 def latency_table(load: ServedLoad) -> Table | None:
     """A row for each latency and policy, and one more where the paper reports that policy; None without latencies."""
-    rows = [row for time in LATENCIES_REPORTED for item in load.policies for row in _latency_rows(time, item)]
-    theirs = reported_label(conditions("6"), conditions("5.5"), LATENCY_REPORTED)
+    rows = [row for time in TIMES for item in load.policies if (row := _latency_row(time, item)) is not None]
     header = ("latency, ms", "policy", *PARTS, "n", "rests on")
     caption = f"Latencies under {load.name}"
-    return Table(caption=caption, note=f"{LATENCY} {theirs}", header=header, rows=tuple(rows)) if rows else None
+    return Table(caption=caption, note=LATENCY, header=header, rows=tuple(rows)) if rows else None
 
 
 def policy_table(load: ServedLoad) -> Table:
     """A row a figure: its value under each policy with the 95 % interval, what it rests on, what it means."""
     settings = "; ".join(f"{item.policy}: {_settings(item)}" for item in load.policies if item.settings)
-    theirs = reported_label(conditions("12"), "CV 1", "which deviation of TBT it means is not said")
     return table(
         f"Policies under {load.name}; {load.terms}",
         (
@@ -148,7 +129,7 @@ def policy_table(load: ServedLoad) -> Table:
             ("definition", lambda name: _definition(name, load)),
         ),
         [name for name in FIGURES if not name.startswith(LATENCIES) and load.known(name)],
-        note=f"{POLICIES}{f' Settings: {settings}.' if settings else ''} {theirs}",
+        note=f"{POLICIES}{f' Settings: {settings}.' if settings else ''}",
     )
 
 
@@ -161,12 +142,14 @@ def cell(name: str, value: float | None) -> str:
     return available(value, FIGURES[name][2])
 
 
-def reported_smoothness(name: str, policy: str, *, cv: float) -> str:
-    """Of Table 12, at that CV of arrivals."""
-    if name not in SMOOTHNESS:
-        return number_text.UNKNOWN
-    column, factor = SMOOTHNESS[name]
-    return reported("12", column, factor, policy=policy, cv=cv)
+def available(value: float | None, factor: float = 1.0) -> str:
+    """The value times `factor`, in four significant digits."""
+    return UNAVAILABLE if value is None else number_text.plain(value * factor)
+
+
+def load_name(case: CaseRecord[PolicyDetail]) -> str:
+    """The workload and the rate at which its requests came: "layered-arxiv at 1.3 req/s"."""
+    return f"{case.axis('workload')} at {case.detail.rate_per_s:.3g} req/s"
 
 
 def _terms(detail: PolicyDetail) -> str:
@@ -203,8 +186,8 @@ def _counts(figures: Iterable[ServedFigure]) -> str:
 
 
 def _definition(name: str, load: ServedLoad) -> str:
-    """What the figure means, each note once with the policies it is about where others do not share it, and what the
-    paper has; of a figure that nobody has one note."""
+    """What the figure means, and each note once with the policies it is about where others do not share it; of a
+    figure that nobody has one note."""
     known = load.known(name)
     notes: dict[str, list[str]] = {}
     for item, figure in known:
@@ -213,28 +196,22 @@ def _definition(name: str, load: ServedLoad) -> str:
     said = [note if len(own) == len(known) else f"{', '.join(own)}: {note}" for note, own in notes.items()]
     if all(figure.value is None for _, figure in known):
         said = list(notes)[:1]
-    theirs = [(item.policy, reported_smoothness(name, item.policy, cv=1)) for item in load.policies]
-    shown = ", ".join(f"{policy} {value}" for policy, value in theirs if value != number_text.UNKNOWN)
-    return "; ".join((known[0][1].definition, *said, *([f"reported: {shown}"] if shown else ())))
+    return "; ".join((known[0][1].definition, *said))
 
 
-def _latency_rows(time: str, item: PolicyDetail) -> list[tuple[str, ...]]:
+def _latency_row(time: str, item: PolicyDetail) -> tuple[str, ...] | None:
+    """None where the policy has no such latency."""
     figures = {part: item.figures.get(f"{time}_{part}_s") for part in PARTS}
     known = [figure for figure in figures.values() if figure is not None]
     if not known:
-        return []
+        return None
     cells = [
         number_text.UNKNOWN
         if figure is None
-        else _with_interval(figure, lambda value: "unavailable" if value is None else number_text.milliseconds(value))
+        else _with_interval(figure, lambda value: UNAVAILABLE if value is None else number_text.milliseconds(value))
         for figure in figures.values()
     ]
-    own = (time.upper(), item.policy, *cells, f"{known[0].num_samples:,}", _notes(figures))
-    number, column, factor = LATENCIES_REPORTED[time]
-    theirs = [reported(number, column.format(part), factor, policy=item.policy) for part in PARTS]
-    if set(theirs) == {number_text.UNKNOWN}:
-        return [own]
-    return [own, (time.upper(), f"{item.policy},{NO_BREAK}reported", *theirs, number_text.UNKNOWN, "")]
+    return (time.upper(), item.policy, *cells, f"{known[0].num_samples:,}", _notes(figures))
 
 
 def _notes(figures: Mapping[str, ServedFigure | None]) -> str:

@@ -10,44 +10,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pytest_npubench.campaign.answer_judgement import AnswersDetail
 from pytest_npubench.engines import title_of
-from pytest_npubench.reports.answers import answers_table
+from pytest_npubench.reports import definitions
 from pytest_npubench.reports.build import of_each, of_kind
 from pytest_npubench.reports.campaign_sections import sentences
+from pytest_npubench.reports.detail_parts import detail_parts
 from pytest_npubench.reports.drift import drift_chart
 from pytest_npubench.reports.page import Parts, Rounds
 from pytest_npubench.suites.scheduling import SUITE
 from pytest_npubench.suites.scheduling.kinds.attainment import AttainmentDetail
-from pytest_npubench.suites.scheduling.kinds.burstiness import BurstinessDetail
-from pytest_npubench.suites.scheduling.kinds.chunk_rate import ChunkRateDetail
-from pytest_npubench.suites.scheduling.kinds.chunk_sweep import ChunkSweepDetail
 from pytest_npubench.suites.scheduling.kinds.dense_control import DenseControlDetail
-from pytest_npubench.suites.scheduling.kinds.disaggregated import DisaggregatedDetail
-from pytest_npubench.suites.scheduling.kinds.energy import EnergyDetail
-from pytest_npubench.suites.scheduling.kinds.expert_coverage import ExpertCoverageDetail
 from pytest_npubench.suites.scheduling.kinds.expert_loads import ExpertLoadsDetail
-from pytest_npubench.suites.scheduling.kinds.group_sweep import GroupSweepDetail
 from pytest_npubench.suites.scheduling.kinds.identical_tokens import IdenticalTokensDetail
 from pytest_npubench.suites.scheduling.kinds.policy import PolicyDetail
-from pytest_npubench.suites.scheduling.kinds.relaxed_slo import RelaxedSloDetail
-from pytest_npubench.suites.scheduling.kinds.timeline import TimelineDetail
 from pytest_npubench.suites.scheduling.points import figures_in
 from pytest_npubench.suites.scheduling.report.attainment import attainment_chart, capacity_table
-from pytest_npubench.suites.scheduling.report.burstiness import burst_table
-from pytest_npubench.suites.scheduling.report.cells import workload_of
-from pytest_npubench.suites.scheduling.report.chunk_rate import chunk_rate_table
-from pytest_npubench.suites.scheduling.report.chunk_sweep import chunk_charts
-from pytest_npubench.suites.scheduling.report.dense_control import dense_table
-from pytest_npubench.suites.scheduling.report.disaggregated import apart_table
-from pytest_npubench.suites.scheduling.report.energy import energy_table
-from pytest_npubench.suites.scheduling.report.expert_coverage import coverage_chart
-from pytest_npubench.suites.scheduling.report.expert_loads import loads_table
-from pytest_npubench.suites.scheduling.report.group_sweep import group_chart
 from pytest_npubench.suites.scheduling.report.iterations import iterations_chart
 from pytest_npubench.suites.scheduling.report.policy import latency_table, policy_charts, policy_table, served_loads
-from pytest_npubench.suites.scheduling.report.relaxed_slo import relaxed_table
-from pytest_npubench.suites.scheduling.report.timeline import timeline_chart
 from pytest_npubench.verdict.case_record import CaseRecord, Cases
 
 DRIFT = (
@@ -55,6 +34,65 @@ DRIFT = (
     "others in each round but the same for every policy; of a prompt its prefill and of a decode batch its step, which "
     "repeat the same work and show the machine alone."
 )
+NOTES = {
+    "answers": definitions.ANSWERS,
+    "chunk_rate": (
+        "Chunked prefill by chunk size, each at the rate at which half of the requests have their first token within "
+        "the TTFT limit; the other figures lie between those of the rates that were served."
+    ),
+    "chunk_sweep": (
+        "One prompt in chunks of a size. Each chunk loads every expert that one of its tokens is routed to, so smaller "
+        "chunks load the same experts again; bytes are the experts loaded, summed over chunks and layers, times the "
+        "bytes of one expert. Measured is the time from the prompt's arrival to its first token."
+    ),
+    "dense_control": (
+        "A dense decoder has no expert loads to save: layered prefill must not win here. Ratios are means over pairs "
+        "of blocks that served the same requests."
+    ),
+    "disaggregated": (
+        "One process prefills, another decodes, on equal hardware together; a request's keys and values go from one to "
+        "the other, which is part of its first gap. The other policies have all of it as one."
+    ),
+    "energy": (
+        "Power and energy are those of the device's counter around each block, idle power included. A processor's "
+        "counter is that of its whole packages, whoever used them. Idle power is measured beside the blocks with the "
+        "weights loaded."
+    ),
+    "expert_coverage": (
+        "Expert coverage: distinct experts that the rows of one decode step are routed to, over the experts of a "
+        "layer, mean over layers. Measured is the time of the step."
+    ),
+    "expert_loads": (
+        "Experts loaded by each iteration, summed over layers and iterations, times the bytes of one: the same "
+        "requests under both policies, all blocks together."
+    ),
+    "group_sweep": (
+        "Layered prefill with a fixed number of layer groups, one of which prefills in an iteration: mean TTFT of all "
+        "requests, and the longest gap between two tokens of any request."
+    ),
+    "relaxed_slo": (
+        "All requests are there when a block begins. With larger iterations, that is longer chunks and fewer layer "
+        "groups, both policies should come close to each other."
+    ),
+    "timeline": (
+        "When each token of one request came, since its arrival: the request with the median end-to-end time under "
+        "chunked prefill in the first block."
+    ),
+}
+"""By kind, what its figures mean."""
+PICTURED = {
+    "attainment": (
+        "factors",
+        "rate_per_s",
+        "attainment",
+        "capacity",
+        "capacity_ratio",
+        "capacity_ratio_interval",
+        "why",
+    ),
+    "policy": ("policy", "settings", "workload", "rate_per_s", "clock", "slo", "num_blocks", "figures", "measured_s"),
+}
+"""By kind, the fields that pictures of its own show."""
 RATIOS = {
     "expert_load_ratio": "expert bytes",
     "ttft_ratio": "mean TTFT",
@@ -66,28 +104,18 @@ RATIOS = {
 def parts(cases: Cases, rounds: Rounds) -> Parts:
     policies, attainments = cases.of("policy", PolicyDetail), cases.of("attainment", AttainmentDetail)
     loads = served_loads(policies)
+    detail_charts, detail_tables = detail_parts(cases, pictured=PICTURED, notes={**NOTES, **SUITE.notes()})
     charts = (
         *of_kind("policy", policy_charts(loads)),
-        *of_kind("chunk_sweep", chunk_charts(cases.of("chunk_sweep", ChunkSweepDetail))),
-        *of_kind("expert_coverage", [coverage_chart(cases.of("expert_coverage", ExpertCoverageDetail))]),
-        *of_each(group_chart, cases.of("group_sweep", GroupSweepDetail)),
         *of_each(attainment_chart, attainments),
-        *of_each(timeline_chart, cases.of("timeline", TimelineDetail)),
+        *detail_charts,
         *of_kind("policy", [iterations_chart(rounds, map(_point_of, policies))]),
         drift_chart([{**record, "points": figures_in(record["points"])} for record in rounds], DRIFT),
     )
     tables = (
-        *of_kind("answers", [answers_table(cases.of("answers", AnswersDetail))]),
         *of_kind("policy", (made for load in loads for made in (latency_table(load), policy_table(load)))),
         *of_each(capacity_table, attainments),
-        *of_each(chunk_rate_table, cases.of("chunk_rate", ChunkRateDetail)),
-        *of_each(dense_table, cases.of("dense_control", DenseControlDetail)),
-        *of_each(apart_table, cases.of("disaggregated", DisaggregatedDetail)),
-        *of_each(energy_table, cases.of("energy", EnergyDetail)),
-        *of_each(loads_table, cases.of("expert_loads", ExpertLoadsDetail)),
-        *of_each(relaxed_table, cases.of("relaxed_slo", RelaxedSloDetail)),
-        *of_each(burst_table, cases.of("burstiness", BurstinessDetail)),
-        *(table for kind in SUITE.shown_kinds() for table in kind.tables(cases)),
+        *detail_tables,
     )
     own_settings = dict.fromkeys(case.detail.vllm for case in policies if case.detail.vllm)
     remarks = [*lines(cases), *(f"Settings of vLLM, {settings}" for settings in own_settings)]
@@ -134,7 +162,7 @@ def _about(case: CaseRecord[Any], num_blocks: int) -> str:
     engine, device = case.judgement.engine, case.device
     return ", ".join(
         (
-            workload_of(case),
+            case.axis("workload"),
             case.model,
             f"{num_blocks:,} blocks",
             *([title_of(engine)] if engine else ()),

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from reports.journals import make_fingerprint, open_journal
-from reports.page import Element, check_svg, figures, read, rows, table_of
+from reports.page import Element, figures, read, rows
 
 from pytest_npubench.extensions.pairs.offload.effects import CellRow, Effect
 from pytest_npubench.extensions.pairs.offload.out_of_order import OrderOutcome
@@ -26,7 +26,7 @@ from pytest_npubench.store.journal import Journal, read_journal
 from pytest_npubench.suites import shown
 from pytest_npubench.verdict.case_record import Cases
 
-from .paired import damaged, pair_record, unmeasured
+from .paired import pair_record, unmeasured
 
 
 def section_of(records: Sequence[dict[str, Any]]) -> tuple[Any, ...]:
@@ -167,7 +167,6 @@ def offload_records(device: str = "cpu:0") -> list[Json]:
         "out_of_order": OutOfOrderDetail(
             arms=replayed("calm"),
             simulated=(order("fifo", 2, 0.0723, 1.0), order("contribution", 8, 0.0045, 0.905)),
-            published="llm.npu, 37 %",
         ),
         "contention": ContentionDetail(arms=replayed("calm", "hog"), contribution_over_fifo={"calm": 0.93}),
         "factorial": FactorialDetail(
@@ -196,108 +195,12 @@ def page() -> Element:
     return page_of(offload_records())
 
 
-def body(page: Element, caption: str) -> list[list[str]]:
-    return [[cell.replace(SPACE, " ") for cell in row] for row in table_of(page, caption)]
-
-
-def caption_of(page: Element, title: str) -> str:
-    return next(f.one("figcaption").text for f in page.all("figure") if f.all("h3")[0].text == title)
-
-
-def test_every_kind_is_shown_and_the_charts_are_whole(page: Element) -> None:
-    found = figures(page)
-    assert list(found) == [
-        "Shadow outliers: error",
-        "Shadow outliers: time",
-    ]
-    for figure in found.values():
-        check_svg(figure)
-    assert [heading.text for heading in page.all("h3") if heading.text not in found] == [
-        "Chunk-sharing graphs",
-        "Synchronisation of the shadow",
-        "Orders, simulated: bubbles",
-        "Orders, replayed on the pair",
-        "Orders under contention",
-        "The three techniques, all eight ways",
-        "What each technique does alone",
-        "Reported by llm.npu",
-    ]
+def test_every_kind_is_shown(page: Element) -> None:
+    captions = [caption.text for caption in page.all("caption")]
+    for kind in ("Chunk sharing: arms", "Shadow outlier: arms", "Out of order: simulated", "Contention: arms"):
+        assert kind in captions
+    assert {"Factorial: cells", "Factorial: effects time", "Factorial: effects weight"} <= set(captions)
     assert [heading.text for heading in page.all("h2")[2:]] == ["cpu: seeded-decoder, offload on cpu:0"]
-
-
-def test_chunk_graphs_with_what_sharing_saves(page: Element) -> None:
-    assert body(page, "Chunk-sharing graphs")[2] == [
-        *("256 tokens", "sharing", "13.7", "1.9 (95 % 1.8 to 2.05)", "18", "1.575", "1.92", "2.26", "256", "3.54e-07"),
-    ]
-    section = page.all("section")[2].text
-    assert "Weights saved by sharing against per_chunk: 50.00 % at 128 tokens, 75.00 % at 256 tokens" in section
-    assert "(10 of 12 subgraphs of a chunk are shared)" in section
-    assert "Reported (llm.npu, section 3.2; prompt 1,024, chunk 256: 120 of 144 subgraphs shared, 75 %" in section
-
-
-def test_error_and_time_by_outlier_channels(page: Element) -> None:
-    coarse = figures(page)["Shadow outliers: error"].series[1]
-    assert (coarse.name, coarse.x, coarse.y) == ("max_min", ["0", "8"], [0.016, 0.08])
-    assert figures(page)["Shadow outliers: error"].y.log
-    fast = figures(page)["Shadow outliers: time"].series[2]
-    assert fast.y == pytest.approx([1, 1.5])
-    assert body(page, "Time by arm")[2:4] == [
-        ["0 outliers", "max_min", "2", "0.5 (95 % 0.45 to 0.55)", "9"],
-        ["0 outliers", "parallel_fast", "1", "0.25", "9"],
-    ]
-    assert "From 12.50 % outlier channels on, one unit with mixed precision is faster" in page.text
-    assert "no model's accuracy" in caption_of(page, "Shadow outliers: error")
-
-
-def test_without_a_crossover_it_is_said() -> None:
-    record = offload_case("shadow_outlier", shadows(crossover_fraction=None))
-    assert "One unit with mixed precision is nowhere faster" in page_of([record]).text
-
-
-def test_synchronisation_as_percent(page: Element) -> None:
-    assert body(page, "Synchronisation of the shadow") == [
-        ["setting", "serial %", "parallel_fast %", "parallel_slow %", "error, max_min / shadow"],
-        ["0 outliers", "–", "25.00", "–", "–"],
-        ["8 outliers", "–", "7.65", "–", "20"],
-    ]
-    assert "Reported (llm.npu, section 3.3: qwen1.5-1.8b; latency 29.7 %; energy 20.1 %)" in page.text
-
-
-def test_orders_simulated_and_replayed(page: Element) -> None:
-    assert body(page, "Orders, simulated: bubbles") == [
-        ["order", "2 chunks, bubble %", "8 chunks, bubble %"],
-        ["fifo", "7.23 (1 x)", "–"],
-        ["contribution", "–", "0.45 (0.905 x)"],
-    ]
-    assert "Reported (llm.npu, 37 %): printed there" in page.text
-    assert body(page, "Orders, replayed on the pair")[2:] == [
-        ["fifo", "20", "–", "40.00", "19"],
-        ["contribution", "18.6", "0.93 (95 % 0.9 to 0.96)", "40.00", "19"],
-    ]
-    table = body(page, "Orders under contention")
-    assert table[0] == ["order", "calm, ms", "calm, over FIFO", "hog, ms", "hog, over FIFO"]
-    assert table[3] == ["contribution", "18.6", "0.93 (95 % 0.9 to 0.96)", "18.6", "1.03"]
-
-
-def test_the_factorial_and_its_effects(page: Element) -> None:
-    cells = body(page, "The three techniques, all eight ways")
-    assert cells[2] == ["sharing+shadow", "16", "0.8", "50.00", "32", "1.5", "2.00", "0.337"]
-    assert body(page, "What each technique does alone") == [
-        ["with / without", "time", "relative error", "bytes of weights"],
-        ["sharing", "0.956 (95 % 0.9 to 1.01)", "1", "0.25"],
-        ["shadow", "1.17", "0.179", "–"],
-        ["out_of_order", "0.636", "–", "–"],
-        ["sharing x shadow", "0.963", "–", "–"],
-    ]
-
-
-def test_what_the_paper_has_is_apart(page: Element) -> None:
-    table = {row[0]: row[1:] for row in body(page, "Reported by llm.npu")}
-    assert table["abstract"][1].startswith("prefill speed-up, mean 22.4 x; energy saving, mean 30.7 x; ")
-    assert table["abstract"][1].endswith("more than 1,000 tokens/s")
-    assert table["section 4.1: Redmi K70 Pro"][1] == "lowest 3.28 x; highest 5.6 x"
-    theirs = table["HeteroInfer (SOSP 2025), 5.3.1: internlm-1.8b"]
-    assert theirs[1] == "heteroinfer 1,092 tokens/s; llm.npu 564 tokens/s"
 
 
 def test_the_lines_stand_in_the_page_and_in_the_terminal(page: Element) -> None:
@@ -368,15 +271,3 @@ def test_names_stay_text() -> None:
     assert not page_of(records).all("b")
     for chart in section_of(records)[0]:
         assert "<b" not in svg.draw(chart.figure, label="a chart")
-
-
-def test_a_record_of_another_version_is_named_and_the_others_are_shown() -> None:
-    """Whatever figure of its detail is none."""
-    for record in offload_records():
-        for changed in damaged(record):
-            *_, (said,) = section_of([changed])
-            assert said.startswith(f"{record['id']} is not shown: its record is of another version"), changed["detail"]
-    *others, last = offload_records()
-    page = page_of([{**last, "detail": {"cells": []}}, *others])
-    assert f"{last['id']} is not shown: " in page.text
-    assert "Orders under contention" in page.text

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from reports.page import Element, figures, grids, read, table_of
+from reports.page import Element, grids, read, table_of
 
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.visits import Visit
@@ -181,55 +181,14 @@ def test_partition_finds_every_chart_and_figure(partitioned: list[dict[str, Any]
         "Speed of the static unit by shape",
         "Order and shape on the static unit",
     ]
-    assert [title for title in figures(page) if not title.startswith("Times of the solver's choices: ")] == [
-        "GPU-1: time by tokens",
-        "GPU-1: FLOP/s by tokens",
-        "NPU-1: time by tokens",
-        "Graph generation by tokens",
-        "Memory-1: bandwidth of one unit and of both",
-        "Decoder layer: prefill of 64 tokens",
-        "Decoder layer: decode of 1 token after 64",
-        "Across the edges of graph sizes: ffn_gate_up",
-    ]
-    assert [line.name for line in figures(page)["Across the edges of graph sizes: ffn_gate_up"].series] == [
-        *("solver's split", "padding", "pipe", "online prepare", "chunked")
-    ]
-    for caption in (
-        "The solver's decisions",
-        "Waiting in chains of dependent operators",
-        "Operand order and weight shape on the static unit",
-        "Signals between the units",
-    ):
-        header, *body = table_of(page, caption)
-        unknown = [(row[0], name) for row in body for name, cell in zip(header, row, strict=True) if cell == "–"]
-        known = [(name, head) for name, head in unknown if "reported" not in name and not head.startswith(WIDE)]
-        assert known == [], caption
     assert "partition: regret over 10 shapes median 0 %" in summary_lines(partitioned, shown)[0]
-
-
-WIDE = ("NPU-3", "wide", "tall")  # a square weight has no other shape
 
 
 def test_offload_finds_every_chart_and_figure(offloaded: list[dict[str, Any]]) -> None:
     page = page_of(offloaded)
     assert "of another version" not in page.text
-    assert [title for title in figures(page) if not title.startswith("Distribution")] == [
-        "Shadow outliers: error",
-        "Shadow outliers: time",
-    ]
-    for caption, compared in (
-        ("Chunk-sharing graphs", "whole"),
-        ("Synchronisation of the shadow", "0 outliers"),
-        ("Orders, replayed on the pair", "fifo"),
-        ("Orders under contention", "fifo"),
-        ("The three techniques, all eight ways", ""),
-        ("What each technique does alone", ""),
-    ):
-        _, *body = table_of(page, caption)
-        assert [row for row in body if "–" in row and compared not in row] == [], caption
-    assert len(table_of(page, "The three techniques, all eight ways")) == 9
-    assert len(table_of(page, "What each technique does alone")) == 8
-    assert [row[0] for row in table_of(page, "Orders, simulated: bubbles")[1:]][:2] == ["in_order", "fifo"]
+    assert len(table_of(page, "Factorial: cells")) == 9
+    assert [row[0] for row in table_of(page, "Out of order: simulated")[1:]][:2] == ["in_order", "fifo"]
     lines = summary_lines(offloaded, shown)
     assert lines[0] == "offload: C / FIFO 1 calm, 1 stalls, 1 hog"
     assert lines[1] == "offload, each alone: time sharing +0 %, shadow +0 %, out_of_order +0 %"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from reports.journals import make_fingerprint, open_journal
-from reports.page import Element, check_svg, figures, grids, read, rows, table_of, whiskers
+from reports.page import Element, check_svg, figures, grids, read, rows, table_of
 from reports.served import policy_record
 
 from pytest_npubench.extensions.pairs.suites.partition.kinds.bandwidth import BandwidthDetail
@@ -245,28 +245,21 @@ def page() -> Element:
     return page_of(partition_records())
 
 
-def cells(page: Element, caption: str) -> dict[str, list[str]]:
-    """Rows of a table by their first cell."""
-    return {row[0]: [cell.replace(SPACE, " ") for cell in row[1:]] for row in table_of(page, caption)}
-
-
-def caption_of(page: Element, title: str) -> str:
-    return next(f.one("figcaption").text for f in page.all("figure") if f.all("h3")[0].text == title)
-
-
 def test_every_kind_is_shown_and_the_charts_are_whole(page: Element) -> None:
     found = figures(page)
     assert list(found) == [
         "Times of the solver's choices: attention_q",
         "Times of the solver's choices: ffn_down",
-        "GPU-1: time by tokens",
-        "GPU-1: FLOP/s by tokens",
-        "NPU-1: time by tokens",
-        "Graph generation by tokens",
-        "Memory-1: bandwidth of one unit and of both",
-        "Decoder layer: prefill of 256 tokens",
-        "Decoder layer: decode of 1 token after 256",
-        "Across the edges of graph sizes: ffn_down",
+        "GPU linear: time by tokens",
+        "GPU linear: rate by tokens",
+        "NPU stage: time by tokens",
+        "Graph generation: time by tokens",
+        "NPU order: weight first by place",
+        "NPU order: activation first by place",
+        "NPU shape, ffn_down: tall and wide by place",
+        "Bandwidth: GPU alone by place",
+        "Bandwidth: NPU alone by place",
+        "Bandwidth: together by place",
     ]
     maps = grids(page)
     assert list(maps) == [
@@ -277,14 +270,6 @@ def test_every_kind_is_shown_and_the_charts_are_whole(page: Element) -> None:
     ]
     for figure in (*found.values(), *maps.values()):
         check_svg(figure)
-    assert [heading.text for heading in page.all("h3") if heading.text not in {**found, **maps}] == [
-        "The solver's decisions",
-        "Decisions reported by HeteroInfer",
-        "Waiting in chains of dependent operators",
-        "Signals between the units",
-        "Operand order and weight shape on the static unit",
-        "Reported by HeteroInfer",
-    ]
     assert "nan" not in page.all("section")[2].text.casefold().split()
 
 
@@ -296,139 +281,6 @@ def test_a_section_of_its_own_beside_other_suites(page: Element) -> None:
     assert "GPU-1" not in scheduling.text
     for word in ("LENS profiling", "TTFT", "bucket"):
         assert word not in partition.text, word
-
-
-def test_gpu_times_with_the_fitted_threshold(page: Element) -> None:
-    square, down, bends = figures(page)["GPU-1: time by tokens"].series
-    assert (square.name, down.name, bends.name) == ("attention_q", "ffn_down", "fitted threshold")
-    assert square.x == (1, 2, 4, 8, 16)
-    assert square.y == pytest.approx([1, 1, 1, 2, 4])
-    assert (bends.x, bends.y) == ([4], [1])
-    assert bends.colors == [down.color]
-    assert "Fitted threshold: attention_q none found; ffn_down 4 tokens." in caption_of(page, "GPU-1: time by tokens")
-    table = cells(page, "Time on the unit of dynamic shapes")
-    assert table["tokens"] == ["attention_q ms", "ffn_down ms"]
-    assert (table["16"], table["fitted threshold"]) == (["4", "4"], ["none found", "4 tokens"])
-    rates = figures(page)["GPU-1: FLOP/s by tokens"].series
-    assert rates[0].y == pytest.approx([1, 2, 4, 4, 4])
-
-
-def test_stages_are_drawn_where_operators_agree(page: Element) -> None:
-    def edges(*widths: int | None) -> tuple[list[float], str]:
-        records = [operator_case("npu_stage", f"o{place}", stages(width)) for place, width in enumerate(widths)]
-        (chart,), _, _ = section_of(records)
-        return list(chart.figure.verticals), chart.notes[1]
-
-    assert edges(None, 32) == ([32, 64], "Stage width: o0 none found; o1 32 tokens, 1 ms each.")
-    assert edges(16, 32)[0] == []
-    assert edges(None, None) == ([], "Stage width: none found for any operator.")
-    assert "HeteroInfer, Fig. 3, section 3.2: Snapdragon 8 Gen 3; stages 32 wide" in caption_of(
-        page, "NPU-1: time by tokens"
-    )
-
-
-def test_graph_generation_grows_or_does_not(page: Element) -> None:
-    caption = caption_of(page, "Graph generation by tokens")
-    assert "Growth: attention_q none found; ffn_down 80 ms for each million outputs." in caption
-    assert "HeteroInfer, Fig. 14, section 5.3.2: llama-8b on Snapdragon 8 Gen 3; all graphs of the model, " in caption
-    assert "408.4 ms at 135 tokens, 2,050 ms at 1,000 tokens" in caption
-    assert figures(page)["Graph generation by tokens"].series[0].y == pytest.approx([20, 21, 30, 41])
-
-
-def test_memory_of_one_unit_and_of_both(page: Element) -> None:
-    (bars,) = figures(page)["Memory-1: bandwidth of one unit and of both"].series
-    assert bars.y == ["gpu alone", "npu alone", "both at once"]
-    assert bars.x == pytest.approx([20, 21, 24.5])
-    assert whiskers(bars.x, bars.x_ends) == [pytest.approx(pair) for pair in ((1, 2), (0, 0), (0.5, 0.5))]
-    table = cells(page, "Memory bandwidth")
-    assert table["gpu alone"] == ["20", "19", "22", "3", "43.3"]
-    assert [table[name][-1] for name in ("npu alone", "both at once")] == ["40 to 45", "59.5"]
-    assert "Both at once / the better unit alone: 1.17." in page.text
-
-
-def test_order_and_shape_ratios_by_operator(page: Element) -> None:
-    header, *body = table_of(page, "Operand order and weight shape on the static unit")
-    assert header[1:5] == [
-        "NPU-2: activation first / weight first",
-        "activation first ms",
-        "weight first ms",
-        "NPU-3: wide / tall",
-    ]
-    assert [[cell.replace(SPACE, " ") for cell in row] for row in body] == [
-        ["attention_q", "6.02 (95 % 5.5 to 6.4)", "13", "2", "–", "–", "–"],
-        ["ffn_down", "6.02", "13", "2", "0.98", "4.9", "5"],
-    ]
-    assert "0.5 to 1.5 times the GPU's speed" in page.text
-
-
-def test_signals_in_microseconds(page: Element) -> None:
-    table = cells(page, "Signals between the units")
-    assert table["flag"] == ["0.8", "1.2", "400"]
-    assert table["pipe"] == ["96", "–", "40"]
-    assert table["clFinish, reported"] == ["400", "–", "–"]
-    assert table["shortest usleep, reported"] == ["80 to 100", "–", "–"]
-    assert (
-        "One token of a weight [256, 1024], rows in halves: best unit alone / split 1.37 fast, 0.5 slow." in page.text
-    )
-
-
-def test_overlap_by_phase(page: Element) -> None:
-    table = cells(page, "Waiting in chains of dependent operators")
-    assert table["decode"] == ["8 of [256, 1024] x 1", "10", "20", "9", "2", "15", "1,200", "4.01 times"]
-    assert table["prefill"][0] == "8 of [256, 1024] x 32"
-    assert table["prefill"][-1] == "+24.3 %"
-
-
-def test_decisions_with_regret_as_percent(page: Element) -> None:
-    header, *body = table_of(page, "The solver's decisions")
-    assert header[6] == "regret %"
-    assert body[0] == [
-        *("attention_q", "40", "2.1 ms", "2 ms", "+5.00", "1.96 ms", "+2.04", "1.5"),
-        "hybrid: rows 4:1 (5728:1440), npu padded to 64",
-        "gpu_only: all on gpu",
-    ]
-    assert body[1][4:8] == ["-10.00", "1.06 ms", "-5.66", "–"]
-    assert body[2] == ["ffn_down", "40", *["unavailable"] * 8]
-    assert len(rows(page.all("table")[0])) == len(partition_records()) + 1
-
-
-def test_the_papers_decisions_are_apart_from_ours(page: Element) -> None:
-    table = table_of(page, "Decisions reported by HeteroInfer")
-    assert table[1] == ["[4096, 4096]", "1", "0.511", "0.693", "weight_centric", "1:1"]
-    assert table[6] == ["[4096, 14336]", "256", "35.231", "23.445", "weight_centric", "2:3"]
-    assert "Reported (HeteroInfer, Table 3: Snapdragon 8 Gen 3): printed in the paper, not measured here" in page.text
-    headlines = cells(page, "Reported by HeteroInfer")
-    prefill = headlines["Fig. 13, section 5.3.1: Snapdragon 8 Gen 3"]
-    assert prefill[0].startswith("the highest prefill speeds")
-    assert prefill[1].startswith(
-        "hetero-tensor, llama-8b 247.9 tokens/s; hetero-tensor, internlm-1.8b 1,092 tokens/s; "
-    )
-    slow_and_fast = headlines["Fig. 16, section 5.5: llama-8b on Snapdragon 8 Gen 3"][1]
-    assert slow_and_fast == "slow 196.44 tokens/s; fast 236.92 tokens/s"
-    others = [record for record in partition_records() if "/solver/" not in record["case"]]
-    assert "Decisions reported by HeteroInfer" not in [made.caption for made in section_of(others)[1] if made]
-
-
-def test_lengths_across_the_edges(page: Element) -> None:
-    title = "Across the edges of graph sizes: ffn_down"
-    lines = {line.name: line for line in figures(page)[title].series}
-    assert list(lines) == ["solver's split", "padding", "pipe", "online prepare", "chunked"]
-    assert lines["padding"].x == (32, 35)
-    assert lines["padding"].y == pytest.approx([2, 4])
-    assert lines["online prepare"].y == [None, pytest.approx(500)]
-    table = cells(page, "ffn_down across the edges")
-    assert table["35"] == ["2", "4", "3", "500", "3"]
-    assert table["over the solver's split, median"] == ["1", "1.5", "1.25", "–", "1.5"]
-    assert table["reported at 525 tokens"] == ["–", "2.21", "1.35", "2.24", "–"]
-
-
-def test_a_decoder_layer_three_ways(page: Element) -> None:
-    (bars,) = figures(page)["Decoder layer: prefill of 256 tokens"].series
-    assert (bars.y, bars.x) == (["solver's splits", "gpu alone", "npu alone"], pytest.approx([50, 60, 80]))
-    caption = caption_of(page, "Decoder layer: prefill of 256 tokens")
-    assert "Best unit alone / solver's splits: 1.2; 2.5 ms of it is synchronisation." in caption
-    assert "activation-centric 2.05, tensor order 1.79, weight-centric 1.2, fast synchronisation 1.19 times" in caption
-    assert "which splits no operator" in caption_of(page, "Decoder layer: decode of 1 token after 256")
 
 
 def test_the_line_stands_in_the_page_and_in_the_terminal(page: Element) -> None:
@@ -515,16 +367,14 @@ def test_names_stay_text() -> None:
         assert "<b" not in svg.draw(chart.figure, label="a chart")
 
 
-def test_a_record_of_another_version_is_named_and_the_others_are_shown() -> None:
-    """Whatever figure of its detail is none."""
-    for record in partition_records():
-        for changed in damaged(record):
-            *_, (said,) = section_of([changed])
-            assert said.startswith(f"{record['id']} is not shown: its record is of another version"), changed["detail"]
-        for name in record["detail"].keys() - {"published"}:
-            lacking = {key: value for key, value in record["detail"].items() if key != name}
-            assert name in section_of([{**record, "detail": lacking}])[2][0]
-    known, other = partition_records()[:2]
-    page = page_of([known, {**other, "detail": {"tokens": [1]}}])
-    assert f"{other['id']} is not shown: " in page.text
-    assert [line.name for line in figures(page)["GPU-1: FLOP/s by tokens"].series] == ["attention_q"]
+def test_a_record_of_another_version_has_no_picture_and_is_named() -> None:
+    """Whatever figure of its detail is none, and whatever it lacks."""
+    record = next(record for record in partition_records() if "/solver/" in record["case"])
+    lacking = [
+        {**record, "detail": {key: value for key, value in record["detail"].items() if key != name}}
+        for name in record["detail"]
+    ]
+    for changed in (*damaged(record), *lacking):
+        charts, _, (said,) = section_of([changed])
+        assert said.startswith(f"{record['id']} is not shown: its record is of another version"), changed["detail"]
+        assert not charts

@@ -201,9 +201,10 @@ def test_the_end_of_a_run_says_what_was_chosen(search, name):
     (line,) = (line for line in suite("buckets").lines(records) if line.startswith("LENS chooses"))
     assert "for long, the measured best (regret 0.0%, Kendall's tau 1.00)" in line
     _, tables, remarks = suite("buckets").parts(records, [])
-    (table,) = (one for one in tables if one is not None)
-    marks = {row[0]: row[-1] for row in table.rows}
-    assert [name for name, mark in marks.items() if mark] == [judged.judgement.detail.chosen]
-    assert marks[judged.judgement.detail.chosen] == "predicted best, measured best"
-    assert [float(row[4]) for row in table.rows] == pytest.approx([0] * len(table.rows))
+    ranked, outcome = tables
+    assert ranked.header == ("choices", "predicted, tokens/s", "measured, tokens/s")
+    assert [row[1] for row in ranked.rows] == [row[2] for row in ranked.rows]
+    chosen = judged.judgement.detail.chosen
+    assert chosen in [row[0] for row in ranked.rows]
+    assert [dict(outcome.rows)[name] for name in ("chosen", "best", "is top1")] == [chosen, chosen, "yes"]
     assert remarks == (f"{line}.",)

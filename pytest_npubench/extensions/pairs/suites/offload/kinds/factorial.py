@@ -26,7 +26,6 @@ MARGIN = 0.05  # of effects: a session has each once
 class FactorialDetail:
     cells: tuple[CellRow, ...]
     effects: FactorialEffects
-    published: str = "llm.npu prints a cumulative chain; its reviewers ask for each technique alone"
 
 
 class FactorialKind(OffloadExperiment):

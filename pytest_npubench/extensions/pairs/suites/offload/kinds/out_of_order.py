@@ -30,7 +30,6 @@ class OutOfOrderDetail:
     arms: tuple[ReplayRow, ...]
     compared_with: str = "fifo"
     simulated: tuple[OrderOutcome, ...]
-    published: str = "llm.npu, section 3.4: bubbles of 37 % with in-order overlap"
 
 
 class OutOfOrderKind(OffloadExperiment):

@@ -33,7 +33,6 @@ class ShadowOutlierDetail:
     compared_with: str = "fp32"
     crossover_fraction: float | None
     error_gain: Mapping[str, float]
-    published: str = "llm.npu's reviews: synchronisation is 29.7 % of latency on Qwen1.5-1.8B"
 
 
 class ShadowOutlierKind(OffloadExperiment):

@@ -33,7 +33,6 @@ class BandwidthDetail:
     together_bytes_per_s: tuple[float, ...]
     bandwidth_gain: float
     bandwidth_gain_interval: tuple[float, float] | None
-    published: str = "HeteroInfer, section 3.3: 40 to 45 GB/s alone, 59.5 GB/s together (1.37)"
 
 
 class BandwidthKind(PartitionExperiment):

@@ -36,7 +36,6 @@ class BucketEdgesDetail:
 
     lengths: tuple[Mapping[str, float], ...]
     speedups: Mapping[str, float]
-    published: str = "HeteroInfer, Fig. 14: 2.24, 2.21, 1.35 over online prepare, padding, pipe at 525 tokens"
 
     def __post_init__(self) -> None:
         """Raises ValueError for a row without its number of tokens, or no row."""

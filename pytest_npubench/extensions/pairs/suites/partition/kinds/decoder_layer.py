@@ -121,7 +121,6 @@ class DecoderLayerDetail:
     npu_s: float
     sync_s: float
     speedup: float
-    published: str = "HeteroInfer, section 5.6: 2.05, 1.79, 1.20, 1.19 times by technique at 320 tokens"
 
 
 class DecoderLayerKind(PartitionExperiment):

@@ -29,7 +29,6 @@ class GpuLinearDetail:
     threshold_tokens: float | None
     floor_s: float
     slope_s_per_token: float
-    published: str = "HeteroInfer, section 3.1: linear in FLOP once the tensor is large enough"
 
     def __post_init__(self) -> None:
         """Raises ValueError for columns that are empty or of several lengths."""

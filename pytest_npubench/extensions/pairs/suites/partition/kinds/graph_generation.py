@@ -33,7 +33,6 @@ class GraphGenerationDetail:
     seconds: tuple[float, ...]
     base_s: float
     slope_s_per_output: float | None
-    published: str = "HeteroInfer, Fig. 14: 408 ms at 135 tokens, 2,050 ms at 1,000, all graphs of Llama-8B"
 
     def __post_init__(self) -> None:
         """Raises ValueError for columns that are empty or of several lengths."""

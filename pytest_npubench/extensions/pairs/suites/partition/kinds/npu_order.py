@@ -34,7 +34,6 @@ class NpuOrderDetail:
     order_ratio_interval: tuple[float, float] | None
     weight_first_s: tuple[float, ...]
     activation_first_s: tuple[float, ...]
-    published: str = "HeteroInfer, section 3.2: 6 for [14336, 4096] on a Snapdragon 8 Gen 3"
 
     def __post_init__(self) -> None:
         """Raises ValueError for a column without a round."""

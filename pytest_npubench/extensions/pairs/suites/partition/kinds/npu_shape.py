@@ -34,7 +34,6 @@ class NpuShapeDetail:
     shape_ratio_interval: tuple[float, float] | None
     tall_s: tuple[float, ...]
     wide_s: tuple[float, ...]
-    published: str = "HeteroInfer, section 4.2.1: feed-forward down on the NPU at 0.5 to 1.5 times the GPU"
 
     def __post_init__(self) -> None:
         """Raises ValueError for a column without a round."""

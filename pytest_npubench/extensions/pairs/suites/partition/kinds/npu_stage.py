@@ -31,7 +31,6 @@ class NpuStageDetail:
     seconds: tuple[float, ...]
     stage_tokens: int | None
     step_s: float
-    published: str = "HeteroInfer, section 3.2: stages of 32 on a Hexagon NPU"
 
     def __post_init__(self) -> None:
         """Raises ValueError for columns that are empty or of several lengths."""

@@ -42,7 +42,6 @@ class PhaseDetail:
 class OverlapDetail:
     decode: PhaseDetail
     prefill: PhaseDetail
-    published: str = "HeteroInfer, section 5.5: +24.3 % in prefill, 4.01 times in decode"
 
 
 class OverlapKind(PartitionExperiment):

@@ -43,7 +43,6 @@ class SolverDetail:
     regret: float
     speedup: float | None
     gpu_share: float
-    published: str = "HeteroInfer, Table 3"
 
 
 class SolverKind(PartitionExperiment):

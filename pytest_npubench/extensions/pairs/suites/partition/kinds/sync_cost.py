@@ -51,7 +51,6 @@ class SyncCostDetail:
     fast_speedup: float
     slow_speedup: float
     operator: tuple[int, int, int]
-    published: str = "HeteroInfer, section 3.1: clFinish about 400 us; section 4.3: a few us by polling a flag"
 
 
 class SyncCostKind(PartitionExperiment):

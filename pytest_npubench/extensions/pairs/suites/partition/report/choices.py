@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from pytest_npubench.extensions.pairs.suites.partition.kinds.solver import SolverDetail
-from pytest_npubench.extensions.pairs.suites.partition.report.curves import operator_of
 from pytest_npubench.reports import number_text
 from pytest_npubench.reports.build import chart, marks, table
 from pytest_npubench.reports.page import Chart
@@ -26,7 +25,7 @@ from pytest_npubench.reports.plot_parts import (
     category_axis,
     spread_axis,
 )
-from pytest_npubench.verdict.case_record import CaseRecord, Cases
+from pytest_npubench.verdict.case_record import CaseRecord, Cases, DetailT
 
 SHARES = (
     "The bar is the share of the outputs that each unit computes; padding is none. Weight-centric cuts the rows of the "
@@ -43,6 +42,10 @@ TIMED: Sequence[tuple[str, str, str, float, Callable[[Case], float | None]]] = (
     ("predicted", ORANGE, "diamond-open", 10, lambda case: case.judgement.predicted_s),
     ("decided, measured", BLUE, "circle", 7, lambda case: case.detail.decided_s),
 )
+
+
+def operator_of(record: CaseRecord[DetailT]) -> str:
+    return record.axis("operator") or record.id
 
 
 def choice_charts(cases: Cases) -> tuple[Chart, ...]:

@@ -16,7 +16,7 @@ from pytest_npubench.extensions.pairs.suites.partition.kinds.gpu_linear import G
 from pytest_npubench.extensions.pairs.suites.partition.kinds.npu_order import NpuOrderDetail
 from pytest_npubench.extensions.pairs.suites.partition.kinds.npu_shape import NpuShapeDetail
 from pytest_npubench.extensions.pairs.suites.partition.kinds.npu_stage import NpuStageDetail
-from pytest_npubench.extensions.pairs.suites.partition.report.curves import operator_of
+from pytest_npubench.extensions.pairs.suites.partition.report.choices import operator_of
 from pytest_npubench.reports import number_text
 from pytest_npubench.reports.build import plain, series_table
 from pytest_npubench.reports.page import Chart
@@ -109,6 +109,7 @@ def side_map(
             list(known),
             {side: [texts[name][place] for name in known] for place, side in enumerate(SIDES)},
         ),
+        shows=("npu_order", "npu_shape"),
     )
 
 
