@@ -16,13 +16,13 @@ from pytest_npubench.campaign.visits import Round, Visit
 from pytest_npubench.core.clock import perf_counter
 from pytest_npubench.core.measurement import TOKENS, Request
 from pytest_npubench.engines.static_buckets import StaticBuckets
+from pytest_npubench.extensions.planning.joining_pairs import JOINS_AT, PairVisit, pause_s
 from pytest_npubench.extensions.planning.slots import SlotExecutor, serve_slots
 from pytest_npubench.serving.arrivals import load_of
 from pytest_npubench.serving.clock import WallClock
 from pytest_npubench.serving.request import ServingRequest
 from pytest_npubench.serving.result import ServingResult
 from pytest_npubench.suites.buckets.bench import BucketBench
-from pytest_npubench.suites.buckets.pairs import JOINS_AT, PairVisit, pause_s
 from pytest_npubench.suites.buckets.plan import UTILISATION, BucketPlan
 from pytest_npubench.suites.buckets.points import BucketPoint
 

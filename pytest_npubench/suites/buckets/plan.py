@@ -209,7 +209,7 @@ class BucketPlan(EnginePlan):
         return tuple(point for point in planned if point.bucket in buckets)
 
     def pair_point(self, workload: str) -> BucketPoint:
-        """In the smallest bucket: a request that stays to its end, and a short one (pairs.py)."""
+        """In the smallest bucket: a request that stays to its end, and a short one that joins it."""
         bucket = self.buckets[0]
         longest = max(point.output_tokens for point in self.profile_points((bucket,)))
         input_tokens, short = bucket - longest, min(NUM_PAIR_STEPS, longest // 2)

@@ -54,7 +54,7 @@ class Variant:
 class BucketPoint:
     """One thing to time: a batch of requests end to end, a move of the KV cache between neighbouring buckets, a canary
     kernel by its name, or requests of a workload that are served as they arrive. With both `requests` and `workload` it
-    is a pair of requests, with pauses as that workload has them (pairs.py). `answers` is no timing: the check of the
+    is a pair of requests, with pauses as that workload has them. `answers` is no timing: the check of the
     engine's answers (engines/probe.py), which is made while the campaign is loaded and told by its first round.
 
     `pure_bucket` names the one bucket the batch must stay in; leaving it makes the point fail (LENS, section 4.3).
@@ -101,7 +101,7 @@ def served_name(workload: str) -> str:
 
 
 def pair_name(bucket: int) -> str:
-    """Of a point of pairs of requests (pairs.py); its columns are those of PairVisit."""
+    """Of a point of pairs of requests."""
     return f"{PAIR}{bucket}"
 
 

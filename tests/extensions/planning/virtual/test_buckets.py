@@ -15,6 +15,7 @@ from pytest_npubench.engines.request_batch import Prompt
 from pytest_npubench.engines.shapes import dense_shape
 from pytest_npubench.engines.static_buckets import StaticBuckets
 from pytest_npubench.errors import ConfigError, LengthError, MeasurementError
+from pytest_npubench.extensions.planning.joining_pairs import PairVisit, joining_s, waking_s
 from pytest_npubench.extensions.planning.slots import SlotExecutor, serve_slots
 from pytest_npubench.extensions.planning.virtual.buckets import BucketCost
 from pytest_npubench.extensions.planning.virtual.executor import VirtualExecutor
@@ -27,7 +28,6 @@ from pytest_npubench.serving.iteration import PrefillRow
 from pytest_npubench.serving.load import OpenLoad
 from pytest_npubench.serving.request import ServingRequest
 from pytest_npubench.serving.result import ServingResult
-from pytest_npubench.suites.buckets.pairs import PairVisit, joining_s, waking_s
 
 TTFT_S = {16: 0.010, 32: 0.018, 64: 0.037}
 TBT_S = {16: 0.002, 32: 0.003, 64: 0.005}
