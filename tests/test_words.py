@@ -12,14 +12,12 @@ EMPTY = {"found", "one", "own", "place", "told", "held", "known", "those"}
 PACKAGE = Path(pytest_npubench.__file__).parent
 TO_DO = (
     "core/papers",
-    "engines/__init__",
     "extensions/pairs/suites/offload/report",
     "extensions/pairs/suites/partition/report",
     "extensions/planning",
     "predictors",
     "reports",
     "serving",
-    "suites/__init__",
     "suites/buckets/report",
     "suites/scheduling",
     "suites/server",

@@ -112,9 +112,10 @@ class Bench(Protocol[PointT]):
         """Visit a point once. Raises MeasurementError where what it left cannot be used."""
         ...
 
-    # close() -> None: end what the bench started, once its campaign is measured or failed.
-    # visits(points, measured, durations_s) -> Mapping[str, int]: how often the next round visits points by name; those
-    # that it leaves out say it themselves. A bench may do without either.
+    # A bench may have two methods more.
+    # close() -> None: ends what the bench started, once its campaign is measured or failed.
+    # visits(points, measured, durations_s) -> Mapping[str, int]: how often the next round visits points, by name; a
+    # point that is left out is visited as often as it says.
 
 
 class FrozenWorkload(Protocol):

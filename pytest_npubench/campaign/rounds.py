@@ -30,7 +30,7 @@ def measure_round(
 ) -> tuple[dict[str, tuple[float, ...]], dict[str, str], float]:
     """Visit every point in one shuffled order, with no garbage collection in between.
 
-    `sampler(point, seed)` visits a point once. `visits`: how often, of points that do not say it themselves.
+    `sampler(point, seed)` visits a point once. `visits`: how often a round visits a point, by name.
     Returns the samples by name, the reason of each point that failed, and the seconds the round took.
     """
     order = _order([num_visits(point, durations_s, visits) for point in points], random.Random(seed))

@@ -5,8 +5,7 @@ under the point's name, "POINT/FIELD", with a value for each visit; `Measured.vi
 field's name is written once, in its class.
 
 A field is a number (float or int), a number or None (nothing is kept where a visit lacks it), or a tuple of numbers
-(a series, of a point that a round visits once). A class whose records are no such list of fields says itself how it
-is kept, by `columns` and `of_columns`.
+(a series; a round visits such a point once). A class with other fields overrides `columns` and `of_columns`.
 
 Worked example: two visits Timing(seconds=0.1), Timing(seconds=0.2) of the point "a" are {"a": (0.1, 0.2)} in a round,
 for the one field of Timing has no name of its own there.

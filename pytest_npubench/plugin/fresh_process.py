@@ -49,7 +49,7 @@ KINDS = ("waiting", "locked", "record", "note", "stage", "round", "samples")
 
 
 def fresh_command(config: pytest.Config, tests: Sequence[str], options: Mapping[str, object]) -> list[str]:
-    """`tests` are named as shipped.runs_again does."""
+    """The command of a pytest run with the same options; `tests` are named as items.runs_again does."""
     given = [
         f"{option.flag}={config.getoption(option.key)}"
         for option in OPTIONS

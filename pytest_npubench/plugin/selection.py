@@ -44,10 +44,10 @@ class Skip:
 class Selection:
     """What runs of a session's items, and why others do not.
 
-    items: in their order, those that are skipped with their reason among them. deselected: items of other shards, and
-    of families that need not say that they are absent. runnable: the names, of markers and hardware, that cases run
-    for, here or in other shards. not_served: why the engine that was asked for serves no cases of these names. misses:
-    why no case of these names runs here: of each name the case that came furthest.
+    items: in their order, also items that are skipped with a reason. deselected: items of other shards, and items of
+    absent families whose siblings run. runnable: the markers and hardware names that cases run for, here or in other
+    shards. not_served: by name, why the engine that was asked for serves no case of it. misses: by name, why no case of
+    it runs here, from the case that came furthest.
     """
 
     items: Sequence[pytest.Item]

@@ -1,7 +1,7 @@
 """What a suite is to everybody else: one object with all that the plugin, the commands and the reports ask of it.
 
 A suite is a folder: `SUITE` in its `__init__.py`, which imports nothing heavy, and beside it what only the suite knows.
-`kinds/` holds a file for each kind of its cases with one `KIND` (campaign.kind.CaseKind). The smallest suite has a
+`kinds/` holds a file for each kind of its cases with one `KIND` (campaign.protocol.CaseKind). The smallest suite has a
 plan, a bench and one kind: plans() and bench() are the two methods that every suite must have.
 
 Methods import what they need when they are called, so that of a run's suites only the selected ones are loaded.
@@ -181,7 +181,7 @@ class Suite:
         measured: Measured,
         frozen: Mapping[str, FrozenWorkload],
     ) -> Judgement:
-        """The judgement, saying what it was held to and where that is from."""
+        """Adds the limits that a case was held to, and their origin, to its judgement."""
         return judgement
 
     # -- what a case did

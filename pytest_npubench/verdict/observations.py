@@ -141,9 +141,9 @@ MAX_LOG = 700.0  # exp of more overflows
 class Rule:
     """Raises ConfigError naming what is wrong and what is allowed.
 
-    An entry is a logarithm on the scale "ratio" and the value itself on "difference"; more is worse (entries). Cases of
-    one `group` share what a night does to all alike, and one verdict on that. q is the share of false alarms among the
-    alarms, which pairs and two samples are held to.
+    An entry (session_entries) is a logarithm on the scale "ratio" and the value itself on "difference"; more is worse.
+    Cases of one `group` share what a night does to all alike, and one verdict on that. q is the share of false alarms
+    among the alarms, which pairs and two samples are held to.
     """
 
     margin: float = 0.01

@@ -1,4 +1,4 @@
-"""Pairs of requests: one that finds nobody there, and one that joins it. What their steps take above the profile's.
+"""Pairs of requests: one comes to an idle device, the second joins it. Measures their steps' time above the profile's.
 
 A LENS point is served without a pause, its prompts one behind the other, so two things are in no profile. A device that
 had nothing to do is slow at first: caches are cold, threads sleep, clocks are low, the more so the longer it had

@@ -259,9 +259,8 @@ def as_of_policy(slow: FloatArray, column: int) -> FloatArray:
     """Speeds [rounds, policies] as one of these policies would have had them: what the form misses of a policy it
     misses in every round.
 
-    How far policies are apart is believed as far as it exceeds what rounds of this spread would show of policies that
-    are all alike (the shrinkage of Efron and Morris, 1973). Worked example: policies at 1.00 and 1.10 in each of many
-    rounds: for the second one all speeds are 1.10.
+    The policies' differences shrink by what rounds of this spread would show of equal policies (Efron and Morris,
+    1973). Worked example: policies at 1.00 and 1.10 in each of many rounds: for the second one all speeds are 1.10.
     """
     num_rounds, num_policies = slow.shape
     if num_policies == 1 or num_rounds == 1:

@@ -24,7 +24,7 @@ class BucketTraits:
     prefill_shared: ClassVar[bool] = False
     """Whether a batch has one prefill, not one a prompt (LENS, Eq. 7)."""
     pads_as_it_will: ClassVar[bool] = False
-    """Whether its buckets are those that it declares while it runs, if any; the plan's are then nominal."""
+    """Whether the engine chooses its buckets while it runs; the plan's buckets are then nominal."""
     compiles_buckets: ClassVar[bool] = True
     """Whether each bucket has binaries of its own, whose compile time is on record."""
     moves_cache: ClassVar[bool] = True

@@ -90,8 +90,8 @@ def with_held_to(
     measured: Measured,
     frozen: Mapping[str, FrozenCalibration],
 ) -> Judgement:
-    """The judgement of a case with these points, saying what it was held to and where that is from; as it is where
-    nothing arrives at a rate. What was measured is to be frozen."""
+    """Adds the load and the limits that a case was held to, and their origin, to its judgement; a case whose requests
+    all arrive at once stays as it is. A calibration that the run measured is to be frozen."""
     served = [point for point in points if isinstance(point, ServedPoint) and not point.at_once]
     if not served:
         return judgement

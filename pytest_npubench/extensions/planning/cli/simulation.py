@@ -63,9 +63,9 @@ class System:
     keeps_blocks: bool = False
     """What a preempted request left in the KV cache is found when it comes back, unless it was overwritten."""
     prefix_hit_fraction: float = 0.0
-    """Of each prompt, found in the KV cache."""
+    """The fraction of each prompt that the KV cache has."""
     moe_routing: str | None = None
-    """Whose measured MoE layers stand in the peaks' place (extensions/planning/virtual/moe_layers.py)."""
+    """The routing whose measured MoE layers replace the peaks (extensions/planning/virtual/moe_layers.py)."""
     shares_prefixes: bool = False
     """What prompts have in common, by their ids, is found there, unless it was overwritten."""
     context_tokens: int | None = None

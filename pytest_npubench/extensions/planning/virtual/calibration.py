@@ -11,7 +11,7 @@ added to what the form cannot explain. So
 
 and again, nearer. Residuals are logarithms of simulated over measured TTFT, E2E and TPOT. Requests of one run share
 their iterations, so all of them together count as NUM_INDEPENDENT. The one cost that stands for the posterior has the
-mean seconds of each term: of two that are known in sum alone, means of logarithms would add up to less.
+mean seconds of each term: where only the sum of two terms is known, means of logarithms would add up to less.
 
 Worked example: a decode step of llama-3.1-8b reads 16.1 GB of weights; at 1.79 TB/s that is 9.0 ms at a factor of 1,
 and a server whose tokens come every 12 ms with one request running has one of 1.3 less its fixed part.

@@ -156,7 +156,7 @@ class HeldTokens:
                 self._num_full_at[full_at] += 1
 
     def _leave(self, request: int) -> int:
-        """Its context."""
+        """Takes a request out of the batch and returns its context in tokens."""
         origin = self._origins.pop(request)
         context = origin + self._iterations
         self.context_tokens -= context

@@ -30,8 +30,8 @@ HALF_MARGIN = 0.02
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoverageDetail:
-    """Of num_batches those whose mean the band held, the most that chance lets it miss, and the mean half width of the
-    bands over what was measured."""
+    """How many of num_batches have their mean inside the band, how many misses chance allows, and the mean half width
+    of the bands over the measured means."""
 
     coverage: float
     num_batches: int
