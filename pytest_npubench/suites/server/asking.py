@@ -84,18 +84,18 @@ def _logprobs(answers: Sequence[GreedyAnswer]) -> npt.NDArray[np.float64]:
     """[prompts, NUM_TOKENS]; [prompts, 0] where one tells none."""
     if not all(answer.logprobs for answer in answers):
         return np.zeros((len(answers), 0))
-    told = np.zeros((len(answers), NUM_TOKENS))
-    for row, answer in zip(told, answers, strict=True):
-        known = answer.logprobs[:NUM_TOKENS]
-        row[: len(known)] = known
-    return told
+    logprobs = np.zeros((len(answers), NUM_TOKENS))
+    for row, answer in zip(logprobs, answers, strict=True):
+        given = answer.logprobs[:NUM_TOKENS]
+        row[: len(given)] = given
+    return logprobs
 
 
 def _apart(answers: Sequence[GreedyAnswer], others: Sequence[GreedyAnswer]) -> tuple[float, ...]:
-    found, wanted = _logprobs(answers), _logprobs(others)
+    measured, wanted = _logprobs(answers), _logprobs(others)
     by_text = [float(one.text != other.text) for one, other in zip(answers, others, strict=True)]
-    if not (found.size and wanted.size):
+    if not (measured.size and wanted.size):
         return tuple(by_text)
-    apart = distances(found, wanted)
-    told = np.where(np.isfinite(apart), apart, by_text)  # log-probabilities that are all alike tell nothing
-    return tuple(float(f"{value:.{DIGITS}g}") for value in told)
+    apart = distances(measured, wanted)
+    distance = np.where(np.isfinite(apart), apart, by_text)  # log-probabilities that are all alike tell nothing
+    return tuple(float(f"{value:.{DIGITS}g}") for value in distance)

@@ -22,8 +22,8 @@ STALLS = ("p50", "p99", "worst")
 def seen_from_outside(block: LoadBlock) -> tuple[ServingMetric, ...]:
     """Always the same names in the same order; None and the reason for what is not known. The last ones, the longest
     gap and the client's stalls, are shown and gated by nothing."""
-    told = tuple(metric for metric in summarize(block, block.slo) if not metric.name.startswith(INSIDE))
-    return (*told, _longest_gap(block), *map(_stall, STALLS, block.stalls_s))
+    metrics = tuple(metric for metric in summarize(block, block.slo) if not metric.name.startswith(INSIDE))
+    return (*metrics, _longest_gap(block), *map(_stall, STALLS, block.stalls_s))
 
 
 def _longest_gap(block: LoadBlock) -> ServingMetric:

@@ -151,5 +151,5 @@ class ServerSpec:
         )
 
     def size(self, profile: str) -> ServerSize:
-        found = next(size for size in self.profiles if size.name == profile)
-        return replace(found, workloads=found.workloads or tuple(each.workload for each in self.rates))
+        chosen = next(size for size in self.profiles if size.name == profile)
+        return replace(chosen, workloads=chosen.workloads or tuple(each.workload for each in self.rates))

@@ -72,22 +72,22 @@ class OpenLoadKind:
 
     def judge(self, case: Case, plan: ServerPlan, measured: Measured) -> Judgement:
         (point,) = self.points(case, plan)
-        found = [block for (block,) in measured.visits(point.name, LoadBlock)]
-        whole = pooled(found)
-        metrics, figures = reported(found, seen_from_outside)
+        blocks = [block for (block,) in measured.visits(point.name, LoadBlock)]
+        whole = pooled(blocks)
+        metrics, figures = reported(blocks, seen_from_outside)
         return Judgement(
             verdict=_verdict(whole, metrics, plan.server.attainment),
             what=f"mean TTFT at {whole.rate_per_s:g} req/s",
             metrics=metrics,
             measured_s=fmean(whole.ttfts_s),
-            repeat_error=repeat_error([fmean(block.ttfts_s) for block in found if block.ttfts_s]),
+            repeat_error=repeat_error([fmean(block.ttfts_s) for block in blocks if block.ttfts_s]),
             detail=OpenLoadDetail(
                 workload=point.load.workload,
                 rate_per_s=whole.rate_per_s,
                 clock="wall",
                 api=plan.server.asking.api,
                 slo=SloDetail() if whole.slo is None else SloDetail(ttft_s=whole.slo.ttft_s, tbt_s=whole.slo.tbt_s),
-                num_blocks=len(found),
+                num_blocks=len(blocks),
                 num_arrived=len(whole.records),
                 failures=whole.failures,
                 counted_by=whole.num_counted_by,
