@@ -94,7 +94,7 @@ def check_other_file(output: Path | None, *sources: Path) -> None:
 
 
 def print_document(name: str, /, **facts: Any) -> None:
-    """Prints version 1 of the JSON document npubench-NAME on stdout; docs/formats.md lists them. Paths become text."""
+    """Prints version 1 of the JSON document npubench-NAME on stdout (docs/command-documents.md). Paths become text."""
     print(json.dumps({"format": f"npubench-{name}", "version": 1, **facts}, indent=2, default=str))
 
 

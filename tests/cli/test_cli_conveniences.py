@@ -140,7 +140,7 @@ def test_a_document_names_its_format(
     real = [word.replace(JOURNAL, str(journal)).replace(OUT, str(tmp_path / "out")) for word in line]
     document = call(*real, "--json").json
     assert (document["format"], document["version"]) == (format_name, 1)
-    assert format_name in (Path(__file__).parents[2] / "docs" / "formats.md").read_text(encoding="utf-8")
+    assert format_name in (Path(__file__).parents[2] / "docs" / "command-documents.md").read_text(encoding="utf-8")
 
 
 def test_all_but_run_and_nightly_print_json() -> None:
