@@ -56,7 +56,7 @@ class Calibration(Visit):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedBlock(Visit):
-    """serving.metrics.ServedRun of one block, in seconds on its own clock.
+    """serving.metrics.served.ServedRun of one block, in seconds on its own clock.
 
     rate_per_s is what was asked for (0: all at once), slo the limits then, None without any; energy_j is None where
     nothing tells it. handover_s and handover_bytes are those of the requests that moved to another device; tokens_crc

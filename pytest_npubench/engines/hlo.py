@@ -6,7 +6,7 @@ computation is walked: a loop's body counts as often as it runs, of branches the
 Worked example: an entry with a fusion of 100 cycles and a loop of 16 trips over a body of 10 has 260.
 
 A product with one row becomes a loop of multiplications and sums on the vector unit. Its cycles are added up once more,
-with the bytes that it reads and writes: the compiler overprices these loops (estimate.py).
+with the bytes that it reads and writes: the compiler overprices these loops (engines/binary_estimate.py).
 """
 
 from __future__ import annotations

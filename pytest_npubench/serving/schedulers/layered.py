@@ -15,7 +15,7 @@ from pytest_npubench.serving.settings import MERGE_CHUNKS, Setting, Work, check_
 
 
 class LayeredPrefillScheduler:
-    """num_layer_groups None: N(L) of serving/layer_groups.py with tokens_per_iteration, L the batch's prompt tokens.
+    """num_layer_groups None: N(L) of serving/layered_flight.py with tokens_per_iteration, L the batch's prompt tokens.
 
     merge_cap_tokens limits the prompts that merge; the first of them may be longer. The paper merges "multiple small
     inputs" and names no cap: 8,192 is the chunk of its combination with chunked prefill (section 4.3).

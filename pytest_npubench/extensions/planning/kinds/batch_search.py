@@ -123,7 +123,7 @@ def ranked(
     """Of seconds by choice, predicted and in each round, for the same requests; where none are given, the workload's.
 
     Each choice has its throughput over the geometric mean of all, so that an upgrade that moves the best shows
-    (comparison/optimum.py): what makes all of them faster does not.
+    (comparison/upgrade.py): what makes all of them faster does not.
     """
     from pytest_npubench.stats.ranking import RELATIVE_THROUGHPUT, largest_regret, rank, relative_throughputs
 

@@ -2,7 +2,7 @@
 
 Over equal hardware: the paper has two H100, by tensor parallelism or one for prefill and one for decode. On a CPU the
 engine of chunked, layered and hybrid prefill has all processors; the pair has the same ones, half of them and half of
-the KV cache for each process (campaign/serving/pair.py). Keys and values go from one process to the other through a
+the KV cache for each process (suites/scheduling/pair.py). Keys and values go from one process to the other through a
 pipe: their bytes and seconds are counted, and are part of a request's first gap.
 
 The paper: disaggregation has the smallest TBT (mean 16.4 ms, layered 19.8, chunked 32.1) and the largest TTFT (3.94,

@@ -19,8 +19,8 @@ Binaries = Mapping[BinaryPoint, BinaryVisit]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepDetail:
-    """One binary of a bucket: estimated seconds and their parts (vector_s: estimate.py), the roofline, and what the
-    compiler counted. No seconds where it tells no cycles."""
+    """One binary of a bucket: estimated seconds and their parts (engines/binary_estimate.py), the roofline, and what
+    the compiler counted. No seconds where it tells no cycles."""
 
     estimated_s: float | None = None
     kernels_s: float | None = None
