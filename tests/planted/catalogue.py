@@ -318,19 +318,23 @@ BEGIN, END = "<!-- catalogue: begin -->", "<!-- catalogue: end -->"
 
 
 def table() -> str:
-    """The catalogue as Markdown: what is found, what passes, and what waits to be found."""
+    """The catalogue as Markdown: what is found, and what passes. Faults of a kind with one finding share a row."""
     kinds = dict.fromkeys(row.kind for row in FAULTS)
-    lines = ["| fault | found by | verdict | first night |", "|---|---|---|---|"]
+    lines = ["| faults | found by | verdict | first night |", "|---|---|---|---|"]
     for kind in kinds:
         lines.append(f"| **{kind}** | | | |")
-        lines += [_line(row) for row in FAULTS if row.kind == kind]
+        findings: dict[str, list[str]] = {}
+        for row in FAULTS:
+            if row.kind == kind:
+                findings.setdefault(_finding(row), []).append(row.title)
+        lines += [f"| {'; '.join(titles)} | {finding}" for finding, titles in findings.items()]
     lines += ["", f"{len(FAULTS)} faults. These changes are passed and accepted:", ""]
     lines += [f"- {row.title}" for row in HARMLESS]
     return "\n".join(lines)
 
 
-def _line(row: Fault) -> str:
-    return f"| {row.title} | {row.found_by} | `{row.verdict}` | {row.first_night} |"
+def _finding(row: Fault) -> str:
+    return f"{row.found_by} | `{row.verdict}` | {row.first_night} |"
 
 
 def page() -> str:
