@@ -13,7 +13,7 @@ jackknife; Miller 1974, 10.1093/biomet/61.1.1), f_k without batch k:
 A quantile: the fraction of values over it differs between batches by a variance V; independent values would have
 p (1 - p) / n. So the n values are worth m = n (p (1 - p) / n) / V independent ones (Korn & Graubard 1998, Survey
 Methodology 24, p. 193), and the interval is the one between order statistics of m evenly picked ones
-(stats.quantile_interval), which may not exist: 100 values bound no p99.
+(stats.percentile), which may not exist: 100 values bound no p99.
 
 Worked number: three batches with values (1, 3), (2, 2), (4, 6) have f = 3, pseudo 2, 2 and 5, sd 1.73: their mean would
 be 3 +- 4.30 x 1.73 / 1.73. No interval is given below five.

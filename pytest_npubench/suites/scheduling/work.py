@@ -1,7 +1,7 @@
 """What the points of a serving case did, by the counters of its engine, and times that are too short for it.
 
 A prompt alone and a batch of decode steps repeat exactly, and their counters are told as they are; of blocks those
-shares that repeat (campaign/served_work.py).
+shares that repeat (campaign/served_metrics.py).
 
 Worked example: a decode step of 8 requests that activates 40 experts of 9.4 MB reads 378 MB of them and all other
 weights; none of it is faster than that at the peak of memory.

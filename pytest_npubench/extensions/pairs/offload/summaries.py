@@ -2,7 +2,7 @@
 
 `Visits` are by point name, one record a round, the rounds of all points in one order. A ratio of two arms is the median
 of the rounds' own ratios: what drifts between rounds cancels. Its interval lies between two of them
-(stats.quantile_interval), None below six rounds.
+(stats.percentile), None below six rounds.
 
 Worked number: sharing 1.0, 1.2 s, per_chunk 2.0, 3.0 s: ratios 0.5 and 0.4, median 0.45.
 """
