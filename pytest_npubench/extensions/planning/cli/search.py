@@ -1,7 +1,7 @@
 """`npubench search`: the cheapest setting that keeps an SLO, among all combinations of what the options name.
 
 What a setting carries is the highest of the rates up to which, from the lowest on, it attains on the same load; what it
-costs are its devices' prices over that. Only what may be among the best is simulated (chosen.py). Outcomes go to
+costs are its devices' prices over that. Only what may be among the best is simulated. Outcomes go to
 a file as they come: a search that was killed goes on where it was.
 """
 
