@@ -13,9 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from papers import Cell, published
+
 from pytest_npubench.core.hardware import HardwareSpec, default_directory
 from pytest_npubench.core.measurement import Phase
-from pytest_npubench.core.papers import Cell, published
 from pytest_npubench.engines.binary_estimate import estimate
 from pytest_npubench.engines.binary_facts import BinaryRequest
 from pytest_npubench.engines.shapes import DecoderShape, dense_shape

@@ -22,6 +22,8 @@ import forked_python
 import pytest
 from packaging.requirements import Requirement
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+
 if sys.version_info >= (3, 11):
     import tomllib
 else:

@@ -105,8 +105,6 @@ def test_the_wheel_holds_the_suites_and_the_data(wheel: Path) -> None:
         "npubench_suites" / path for path in SUITES
     ]
     assert {f"pytest_npubench/hardware_files/{path.name}" for path in (ROOT / "hardware").glob("*.toml")} <= names
-    published = {path.name for path in (ROOT / "baselines" / "published").glob("*.toml")}
-    assert {f"pytest_npubench/published_files/{name}" for name in published} <= names
     assert not [name for name in names if name.startswith(("tests/", "benchmarks/"))]
 
 

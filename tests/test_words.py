@@ -11,7 +11,6 @@ import pytest_npubench
 EMPTY = {"found", "one", "own", "place", "told", "held", "known", "those"}
 PACKAGE = Path(pytest_npubench.__file__).parent
 TO_DO = (
-    "core/papers",
     "extensions/pairs/suites/offload/report",
     "extensions/pairs/suites/partition/report",
     "extensions/planning",

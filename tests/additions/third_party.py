@@ -43,11 +43,10 @@ def distribution(folder: Path, name: str, files: Mapping[str, str], points: Mapp
 
 
 def copy_of_the_package(folder: Path) -> Path:
-    """This package, its hardware files and the papers' figures, with byte code; put in front of the path it takes the
+    """This package and its hardware files, with byte code; put in front of the path it takes the
     installed one's place."""
     shutil.copytree(ROOT / "pytest_npubench", folder / "pytest_npubench")
-    for shipped in ("hardware", "baselines/published"):
-        shutil.copytree(ROOT / shipped, folder / shipped)
+    shutil.copytree(ROOT / "hardware", folder / "hardware")
     return folder
 
 

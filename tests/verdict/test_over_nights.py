@@ -1,20 +1,16 @@
 """The gate night after night, fed back what it said, on suites of benchmarks/gate.py; and what it is told beside."""
 
 import re
-import sys
-from pathlib import Path
 
+import gate
 import numpy as np
 import pytest
+import real_sessions
 
 from pytest_npubench.verdict import VerdictKind, judge_jointly
 from pytest_npubench.verdict.observations import Rule
 
 from .made_suite import kinds, slower, suite
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-import gate
-import real_sessions
 
 RED, BETTER = VerdictKind.REGRESSED, VerdictKind.IMPROVED
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from papers import published
 
-from pytest_npubench.core.papers import published
 from pytest_npubench.extensions.pairs.partition.model_shapes import OPERATOR_SHAPES
 from pytest_npubench.extensions.pairs.partition.strategies import strategy_names
 

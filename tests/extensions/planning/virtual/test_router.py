@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from papers import published
 
-from pytest_npubench.core.papers import published
 from pytest_npubench.engines.shapes import ExpertShape, decoder_shape
 from pytest_npubench.extensions.planning.virtual import router as module
 from pytest_npubench.extensions.planning.virtual.router import NEVER, NUM_DECODE_ROWS, Router, first_hits, race

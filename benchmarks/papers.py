@@ -1,4 +1,4 @@
-"""Figures that papers print, as data: shown beside measured or simulated ones, never compared as if measured.
+"""Figures that papers print, as data, for benchmarks and tests to stand beside measured or simulated ones.
 
 One TOML file a paper, in baselines/published. Worked example:
 
@@ -20,6 +20,7 @@ from pytest_npubench.core.record_reader import TABLE_NAME, TomlTable, WrongEntry
 from pytest_npubench.errors import ConfigError
 
 Cell = int | float | str
+DIRECTORY = Path(__file__).resolve().parents[1] / "baselines" / "published"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,22 +55,22 @@ class PublishedTable:
 
     def column(self, name: str) -> tuple[Cell, ...]:
         """Every row's value. Raises ConfigError with the columns that are there."""
-        place = self._place(name)
-        return tuple(row[place] for row in self.rows)
+        column = self._index(name)
+        return tuple(row[column] for row in self.rows)
 
     def unit(self, name: str) -> str:
-        return self.units[self._place(name)]
+        return self.units[self._index(name)]
 
     def value(self, name: str, **row: Cell) -> Cell:
         """The one value of column `name` where every other column named has the value given. Raises ConfigError where
         no row or more than one is like that."""
-        wanted = {self._place(column): value for column, value in row.items()}
-        found = [cells for cells in self.rows if all(cells[place] == value for place, value in wanted.items())]
-        if len(found) != 1:
-            raise ConfigError(f"table {self.number}: {len(found)} rows have {row}; want exactly one")
-        return found[0][self._place(name)]
+        wanted = {self._index(column): value for column, value in row.items()}
+        alike = [cells for cells in self.rows if all(cells[index] == value for index, value in wanted.items())]
+        if len(alike) != 1:
+            raise ConfigError(f"table {self.number}: {len(alike)} rows have {row}; want exactly one")
+        return alike[0][self._index(name)]
 
-    def _place(self, name: str) -> int:
+    def _index(self, name: str) -> int:
         if name not in self.columns:
             raise ConfigError(f"table {self.number} has no column {name!r}; columns: {', '.join(self.columns)}")
         return self.columns.index(name)
@@ -93,20 +94,13 @@ class PublishedPaper:
 
 
 def published(name: str) -> PublishedPaper:
-    """The figures of one shipped paper. Raises ConfigError for an unknown name, listing those that are there."""
-    papers = {path.stem: path for path in sorted(default_directory().glob("*.toml"))}
+    """The figures of one paper. Raises ConfigError for an unknown name, listing those that are there."""
+    papers = {path.stem: path for path in sorted(DIRECTORY.glob("*.toml"))}
     if name not in papers:
-        raise ConfigError(f"no published figures {name!r}; shipped: {', '.join(papers) or 'none'}")
+        raise ConfigError(f"no published figures {name!r}; there are: {', '.join(papers) or 'none'}")
     return load_published(papers[name])
 
 
 def load_published(path: Path) -> PublishedPaper:
     """Read one file. Raises ConfigError naming the file, the table and what is wanted."""
     return TomlTable.of(path, ConfigError).read_itself(PublishedPaper)
-
-
-def default_directory() -> Path:
-    """Where the figures that come with the package lie, installed from a wheel or from a checkout."""
-    package = Path(__file__).resolve().parents[1]
-    packaged = package / "published_files"
-    return packaged if packaged.is_dir() else package.parent / "baselines" / "published"
