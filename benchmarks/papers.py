@@ -54,23 +54,23 @@ class PublishedTable:
                     raise WrongEntryError(f"rows[{index}]", f"{cell!r}; want texts or numbers, one kind a column")
 
     def column(self, name: str) -> tuple[Cell, ...]:
-        """Every row's value. Raises ConfigError with the columns that are there."""
-        column = self._index(name)
-        return tuple(row[column] for row in self.rows)
+        """The column holds every row's value. Raises ConfigError with the columns that are there."""
+        index = self._column_index(name)
+        return tuple(row[index] for row in self.rows)
 
     def unit(self, name: str) -> str:
-        return self.units[self._index(name)]
+        return self.units[self._column_index(name)]
 
     def value(self, name: str, **row: Cell) -> Cell:
         """The one value of column `name` where every other column named has the value given. Raises ConfigError where
         no row or more than one is like that."""
-        wanted = {self._index(column): value for column, value in row.items()}
-        alike = [cells for cells in self.rows if all(cells[index] == value for index, value in wanted.items())]
-        if len(alike) != 1:
-            raise ConfigError(f"table {self.number}: {len(alike)} rows have {row}; want exactly one")
-        return alike[0][self._index(name)]
+        wanted = {self._column_index(column): value for column, value in row.items()}
+        matching_rows = [cells for cells in self.rows if all(cells[index] == value for index, value in wanted.items())]
+        if len(matching_rows) != 1:
+            raise ConfigError(f"table {self.number}: {len(matching_rows)} rows have {row}; want exactly one")
+        return matching_rows[0][self._column_index(name)]
 
-    def _index(self, name: str) -> int:
+    def _column_index(self, name: str) -> int:
         if name not in self.columns:
             raise ConfigError(f"table {self.number} has no column {name!r}; columns: {', '.join(self.columns)}")
         return self.columns.index(name)

@@ -26,10 +26,10 @@ def workflow_commands(records: Sequence[Mapping[str, Any]]) -> list[str]:
     lines = []
     for row in rows[:MOST]:
         level = "warning" if row.record.judgement.is_disturbed else "error"
-        place = nodes[row.record.key].partition("::")[0]
-        properties = {"file": place, "title": f"npubench {row.name}"}
-        told = ",".join(f"{name}={_property(text)}" for name, text in properties.items() if text)
-        lines.append(f"::{level} {told}::{_message(f'{row.record.outcome}: {row.verdict.reason}')}")
+        file = nodes[row.record.key].partition("::")[0]
+        properties = {"file": file, "title": f"npubench {row.name}"}
+        property_text = ",".join(f"{name}={_property(text)}" for name, text in properties.items() if text)
+        lines.append(f"::{level} {property_text}::{_message(f'{row.record.outcome}: {row.verdict.reason}')}")
     return lines
 
 

@@ -1,6 +1,6 @@
 """What suites build their sections of: tables, charts, and the lines, stairs, marks and bars that charts are drawn of.
 
-Values are numbers in the unit of their axis; None leaves a gap. `place` is a series' number in its chart: colour and
+Values are numbers in the unit of their axis; None leaves a gap. `index` is a series' number in its chart: colour and
 symbol follow from it unless they are given, so that nothing hangs on colour alone. `ends` are intervals, a pair for
 each value or None; `hover` is what a mark says, "{x} tokens: {y:.4g} ms".
 
@@ -133,7 +133,7 @@ def line(
     y: Values,
     hover: str,
     *,
-    place: int = 0,
+    index: int = 0,
     color: str | None = None,
     symbol: str | None = None,
     dash: str = "",
@@ -148,8 +148,8 @@ def line(
         x=x,
         y=y,
         hover=hover,
-        color=color or COLORS[place % len(COLORS)],
-        symbol=symbol or SYMBOLS[place % len(SYMBOLS)],
+        color=color or COLORS[index % len(COLORS)],
+        symbol=symbol or SYMBOLS[index % len(SYMBOLS)],
         dash=dash,
         width=width,
         size=size,
@@ -191,7 +191,7 @@ def stairs(name: str, x: Values, y: Sequence[float], hover: str, *, color: str, 
 
 
 def treads(
-    name: str, x: Sequence[float], y: Values, hover: str, *, place: int = 0, color: str = "", ends: Sequence[Ends] = ()
+    name: str, x: Sequence[float], y: Values, hover: str, *, index: int = 0, color: str = "", ends: Sequence[Ends] = ()
 ) -> DrawnSeries:
     """The stairs of buckets: each value holds from the bucket before up to its own, and nothing lies between."""
     return DrawnSeries(
@@ -200,8 +200,8 @@ def treads(
         x=x,
         y=y,
         hover=hover,
-        color=color or COLORS[place % len(COLORS)],
-        symbol=SYMBOLS[place % len(SYMBOLS)],
+        color=color or COLORS[index % len(COLORS)],
+        symbol=SYMBOLS[index % len(SYMBOLS)],
         width=2.5,
         size=7,
         y_ends=ends,

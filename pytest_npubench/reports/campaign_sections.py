@@ -30,22 +30,24 @@ MAX_WHOLE = 100
 def campaign_sections(
     cases: Cases, journal: Journal, sessions: Collection[str], shown_by: ShownBy
 ) -> tuple[CampaignSection, ...]:
-    """In the order of the first record of each. `sessions` are those whose rounds may be shown."""
+    """Sections follow the first record of each. `sessions` are those whose rounds may be shown."""
     rows: dict[tuple[object, ...], list[tuple[str, str]]] = {}
-    for place, record in enumerate(cases.records):
-        rows.setdefault(_key(record), []).append((row_anchor(place), record.id))
+    for index, record in enumerate(cases.records):
+        rows.setdefault(_key(record), []).append((row_anchor(index), record.id))
     groups = list(cases.by(_key).items())
     by_failing = sorted(groups, key=lambda group: not any(one.judgement.verdict.failing for one in group[1].records))
     whole = {key for key, _ in by_failing[:MAX_WHOLE]}
-    found = []
-    for index, (key, own) in enumerate(groups, start=1):
+    sections = []
+    for index, (key, group) in enumerate(groups, start=1):
         section = (
-            _section(f"campaign-{index}", own, journal, sessions, shown_by) if key in whole else _left_out(index, own)
+            _section(f"campaign-{index}", group, journal, sessions, shown_by)
+            if key in whole
+            else _left_out(index, group)
         )
-        pictures = _pictures(section, [row for row, _ in rows[key]], own)
-        shown = _shown(section, rows[key], own)
-        found.append(replace(section, cases=tuple(rows[key]), pictures=pictures, shown=shown))
-    return (*_across(cases, shown_by), *found)
+        pictures = _pictures(section, [row for row, _ in rows[key]], group)
+        shown = _shown(section, rows[key], group)
+        sections.append(replace(section, cases=tuple(rows[key]), pictures=pictures, shown=shown))
+    return (*_across(cases, shown_by), *sections)
 
 
 def _pictures(section: CampaignSection, rows: Sequence[str], cases: Cases) -> dict[str, str]:
@@ -54,8 +56,8 @@ def _pictures(section: CampaignSection, rows: Sequence[str], cases: Cases) -> di
     for part in section.parts:
         for name in part.shows:
             anchors.setdefault(name, section.anchor_of(part))
-    found = zip(rows, (anchors.get(record.key, anchors.get(record.kind)) for record in cases.records), strict=True)
-    return {row: anchor for row, anchor in found if anchor is not None}
+    anchored = zip(rows, (anchors.get(record.key, anchors.get(record.kind)) for record in cases.records), strict=True)
+    return {row: anchor for row, anchor in anchored if anchor is not None}
 
 
 def _shown(
@@ -67,24 +69,24 @@ def _shown(
         for name in (record.key, record.kind):
             by_name.setdefault(name, []).append(row)
     shows = {section.anchor_of(part): part.shows for part in section.parts}
-    found = {anchor: [row for name in names for row in by_name.get(name, ())] for anchor, names in shows.items()}
-    return {anchor: tuple(dict.fromkeys(own)) for anchor, own in found.items() if own}
+    rows_of = {anchor: [row for name in names for row in by_name.get(name, ())] for anchor, names in shows.items()}
+    return {anchor: tuple(dict.fromkeys(shown_rows)) for anchor, shown_rows in rows_of.items() if shown_rows}
 
 
 def _across(cases: Cases, shown_by: ShownBy) -> list[CampaignSection]:
     """A section for each model on a device that was measured at several batch sizes, where its suite draws them."""
-    found: list[CampaignSection] = []
-    for (suite, hardware, model, device), own in cases.by(_over_batches).items():
-        if len({record.batch_size for record in own.records}) > 1 and (charts := shown_by(suite).across(own)):
-            anchor, title = f"across-{len(found) + 1}", f"{hardware}: {model}, all batch sizes"
-            found.append(
+    sections: list[CampaignSection] = []
+    for (suite, hardware, model, device), batches in cases.by(_over_batches).items():
+        if len({record.batch_size for record in batches.records}) > 1 and (charts := shown_by(suite).across(batches)):
+            anchor, title = f"across-{len(sections) + 1}", f"{hardware}: {model}, all batch sizes"
+            sections.append(
                 CampaignSection(
                     anchor=anchor, title=title, device=device, remarks=(), charts=tuple(charts), tables=(), metrics=None
                 )
             )
-        if len(found) == MAX_WHOLE:
+        if len(sections) == MAX_WHOLE:
             break
-    return found
+    return sections
 
 
 def _over_batches(record: CaseRecord[Any]) -> tuple[str, str, str, str]:
@@ -92,7 +94,7 @@ def _over_batches(record: CaseRecord[Any]) -> tuple[str, str, str, str]:
 
 
 def _left_out(index: int, cases: Cases) -> CampaignSection:
-    """Of a page with very many campaigns, so that it still opens at once."""
+    """A page with very many campaigns leaves charts out, so that it still opens at once."""
     first = cases.records[0]
     return CampaignSection(
         anchor=f"campaign-{index}",
@@ -252,16 +254,16 @@ def _round_remarks(campaigns: Sequence[Rounds], own_callables: bool) -> list[str
 
 def _failures(rounds: Rounds) -> Table | None:
     """The points that failed, with the rounds in which they did for one reason."""
-    found: dict[tuple[str, str], list[str]] = {}
+    rounds_of: dict[tuple[str, str], list[str]] = {}
     for record in rounds:
         for name, reason in (record.get("failures") or {}).items():
-            found.setdefault((name, reason), []).append(str(record["round"]))
+            rounds_of.setdefault((name, reason), []).append(str(record["round"]))
     columns: Columns[tuple[str, str]] = (
         ("point", lambda row: row[0]),
-        ("round", lambda row: ", ".join(found[row])),
+        ("round", lambda row: ", ".join(rounds_of[row])),
         ("reason", lambda row: row[1]),
     )
-    return table("Points that failed", columns, found) if found else None
+    return table("Points that failed", columns, rounds_of) if rounds_of else None
 
 
 def _figures(metric: Metric) -> list[str]:

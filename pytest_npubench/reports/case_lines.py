@@ -42,8 +42,8 @@ def case_lines(records: Sequence[Mapping[str, Any]]) -> Iterator[CaseLine]:
         record, said = row.record, row.record.judgement
         decided = judged_metric(said)
         for metric in said.metrics or (None,):
-            own = None if metric is None else metric.verdict
-            low, high = (None, None) if own is None or own.interval is None else own.interval
+            verdict = None if metric is None else metric.verdict
+            low, high = (None, None) if verdict is None or verdict.interval is None else verdict.interval
             yield CaseLine(
                 case=record.key,
                 name=row.name,
@@ -57,8 +57,8 @@ def case_lines(records: Sequence[Mapping[str, Any]]) -> Iterator[CaseLine]:
                 better="" if metric is None else metric.better,
                 gate="" if metric is None else metric.gate,
                 decided=metric is not None and metric is decided,
-                metric_verdict="" if own is None else own.kind.value,
-                ratio=None if own is None else own.ratio,
+                metric_verdict="" if verdict is None else verdict.kind.value,
+                ratio=None if verdict is None else verdict.ratio,
                 low=low,
                 high=high,
                 work=work_text(said.work),

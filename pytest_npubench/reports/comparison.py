@@ -41,64 +41,64 @@ NARROWEST = 100
 WIDEST_NAME = 60
 
 
-def render_comparison(found: Comparison, *, width: int, color: bool) -> str:
-    """As text, at least 100 columns wide; with terminal colours where asked for."""
+def render_comparison(comparison: Comparison, *, width: int, color: bool) -> str:
+    """The comparison is text at least 100 columns wide, with terminal colours where asked for."""
     console = plain_console(max(width, NARROWEST), color=color)
-    _print(console, found)
+    _print(console, comparison)
     return written(console)
 
 
-def comparison_html(found: Comparison) -> str:
-    """The same as a page of its own that loads nothing. Raises ConfigError without the report extra."""
+def comparison_html(comparison: Comparison) -> str:
+    """The comparison is a page of its own that loads nothing. Raises ConfigError without the report extra."""
     try:
         from pytest_npubench.reports.comparison_page import comparison_page
     except ImportError as error:
         raise ConfigError(f"{error.name} is not installed: pip install pytest-npubench[report]") from error
-    return comparison_page(found)
+    return comparison_page(comparison)
 
 
-def comparison_json(found: Comparison, status: int) -> dict[str, Any]:
-    """The same as plain data: ratios and intervals are B / A, differences where the metric is judged by those."""
+def comparison_json(comparison: Comparison, status: int) -> dict[str, Any]:
+    """The comparison is plain data: ratios and intervals are B / A, differences where the metric is judged by those."""
     return {
         "exit_status": status,
-        "a": asdict(found.old),
-        "b": asdict(found.new),
-        "stack": list(found.stack),
-        "canary": _verdict_json(found.canary) if found.canary else None,
-        "canaries": [_row_json(row) for row in found.canaries],
-        "answers": [_row_json(row) for row in found.answers],
-        "other_answers": list(found.other_answers),
-        "suites": [{"unit": name, **_verdict_json(verdict)} for name, verdict in found.suites],
-        "cases": [_row_json(row) for row in found.rows],
-        "only_a": [asdict(item) for item in found.only_old],
-        "only_b": [asdict(item) for item in found.only_new],
-        "undecided_fraction": found.undecided_fraction,
-        "notes": list(found.notes),
+        "a": asdict(comparison.old),
+        "b": asdict(comparison.new),
+        "stack": list(comparison.stack),
+        "canary": _verdict_json(comparison.canary) if comparison.canary else None,
+        "canaries": [_row_json(row) for row in comparison.canaries],
+        "answers": [_row_json(row) for row in comparison.answers],
+        "other_answers": list(comparison.other_answers),
+        "suites": [{"unit": name, **_verdict_json(verdict)} for name, verdict in comparison.suites],
+        "cases": [_row_json(row) for row in comparison.rows],
+        "only_a": [asdict(item) for item in comparison.only_old],
+        "only_b": [asdict(item) for item in comparison.only_new],
+        "undecided_fraction": comparison.undecided_fraction,
+        "notes": list(comparison.notes),
     }
 
 
-def _print(console: Console, found: Comparison) -> None:
-    console.print(cell(f"A  {found.old.label} ({counted(found.old.num_sessions, 'session')})"))
-    console.print(cell(f"B  {found.new.label} ({counted(found.new.num_sessions, 'session')})"))
-    for note in found.notes:
+def _print(console: Console, comparison: Comparison) -> None:
+    console.print(cell(f"A  {comparison.old.label} ({counted(comparison.old.num_sessions, 'session')})"))
+    console.print(cell(f"B  {comparison.new.label} ({counted(comparison.new.num_sessions, 'session')})"))
+    for note in comparison.notes:
         console.print(cell(f"   {note}", "yellow"))
     _heading(console, "what changed in the stack")
-    for line in found.stack or ("nothing that is known",):
+    for line in comparison.stack or ("nothing that is known",):
         console.print(cell(f"   {line}"))
     _heading(console, "the suite as a whole")
-    _verdict_line(console, "canary kernels", found.canary, "no canary case is on both sides")
-    for name, verdict in found.suites:
+    _verdict_line(console, "canary kernels", comparison.canary, "no canary case is on both sides")
+    for name, verdict in comparison.suites:
         _verdict_line(console, f"all cases ({name})", verdict)
-    if not found.suites:
+    if not comparison.suites:
         console.print(cell("   all cases: too few cases or sessions to tell what they have in common"))
-    _canaries(console, found.canaries)
-    _answers(console, found.answers)
+    _canaries(console, comparison.canaries)
+    _answers(console, comparison.answers)
     for kind, with_suite, title in GROUPS:
-        _group(console, title, found.of_kind(kind, with_suite=with_suite))
-    _missing(console, "only in A: no longer measured", found.only_old)
-    _missing(console, "only in B: new", found.only_new)
+        _group(console, title, comparison.of_kind(kind, with_suite=with_suite))
+    _missing(console, "only in A: no longer measured", comparison.only_old)
+    _missing(console, "only in B: new", comparison.only_new)
     console.print()
-    console.print(cell(_counts(found), "bold"))
+    console.print(cell(_counts(comparison), "bold"))
 
 
 def _heading(console: Console, text: str) -> None:
@@ -117,11 +117,11 @@ def _verdict_line(console: Console, name: str, verdict: Verdict | None, otherwis
 
 
 def _canaries(console: Console, rows: Sequence[Row]) -> None:
-    """Those that moved, or could not be decided."""
-    told = [row for row in rows if row.kind is not VerdictKind.UNCHANGED]
-    if told:
-        _heading(console, f"canary kernels ({len(told)} of {len(rows)})")
-        console.print(_table(told))
+    """Canary kernels are listed where they moved, or could not be decided."""
+    moved = [row for row in rows if row.kind is not VerdictKind.UNCHANGED]
+    if moved:
+        _heading(console, f"canary kernels ({len(moved)} of {len(rows)})")
+        console.print(_table(moved))
 
 
 def _answers(console: Console, rows: Sequence[Row]) -> None:
@@ -192,15 +192,17 @@ def _missing(console: Console, title: str, items: Sequence[Missing]) -> None:
             console.print(cell(f"   {item.name}{f' ({item.reason})' if item.reason else ''}"))
 
 
-def _counts(found: Comparison) -> str:
-    kinds = [row.kind for row in found.counted]
+def _counts(comparison: Comparison) -> str:
+    kinds = [row.kind for row in comparison.counted]
     counts = [f"{kinds.count(kind)} {kind.value}" for kind in VerdictKind if kind in kinds]
-    gone = [f"{len(found.only_old)} gone"] if found.only_old else []
+    gone = [f"{len(comparison.only_old)} gone"] if comparison.only_old else []
     what = counted(len(kinds), "metric")
-    if found.counted == found.canaries:
+    if comparison.counted == comparison.canaries:
         what = f"{counted(len(kinds), 'canary', 'canaries')} and nothing else"
-    not_safe = f"other answers, so not safe: {', '.join(found.other_answers)}; " if found.other_answers else ""
-    undecided = f"{found.num_undecided} of {found.num_compared} undecided"
+    not_safe = (
+        f"other answers, so not safe: {', '.join(comparison.other_answers)}; " if comparison.other_answers else ""
+    )
+    undecided = f"{comparison.num_undecided} of {comparison.num_compared} undecided"
     return f"{not_safe}{what}: {', '.join([*counts, *gone])}; {undecided}"
 
 

@@ -22,38 +22,38 @@ CHANGES = (
 )
 
 
-def comparison_page(found: Comparison) -> str:
-    counts = Counter(row.kind for row in found.counted)
+def comparison_page(comparison: Comparison) -> str:
+    counts = Counter(row.kind for row in comparison.counted)
     page = (
         environment()
         .get_template("comparison.html.jinja")
         .render(
-            found=found,
-            headline=_headline(found, counts),
-            tone="bad" if found.regressed else "neutral" if found.num_undecided else "good",
+            comparison=comparison,
+            headline=_headline(comparison, counts),
+            tone="bad" if comparison.regressed else "neutral" if comparison.num_undecided else "good",
             counts=[(kind.value, tone_of(kind), number) for kind, number in counts.items()],
             whole=[
-                *((row.name, row.verdict) for row in found.answers if row.kind is VerdictKind.REGRESSED),
-                *([("canary kernels", found.canary)] if found.canary else []),
-                *found.suites,
+                *((row.name, row.verdict) for row in comparison.answers if row.kind is VerdictKind.REGRESSED),
+                *([("canary kernels", comparison.canary)] if comparison.canary else []),
+                *comparison.suites,
             ],
-            picture=_picture(found.counted),
-            rows=_rows([*found.canaries, *found.answers, *found.rows]),
-            gone=[("only in A: no longer measured", found.only_old), ("only in B: new", found.only_new)],
+            picture=_picture(comparison.counted),
+            rows=_rows([*comparison.canaries, *comparison.answers, *comparison.rows]),
+            gone=[("only in A: no longer measured", comparison.only_old), ("only in B: new", comparison.only_new)],
             draw=draw,
         )
     )
     return page.encode("utf-8", errors="replace").decode("utf-8")
 
 
-def _headline(found: Comparison, counts: Counter[VerdictKind]) -> str:
+def _headline(comparison: Comparison, counts: Counter[VerdictKind]) -> str:
     regressed = counts[VerdictKind.REGRESSED]
-    undecided = f"{found.num_undecided} of {found.num_compared} undecided"
-    if found.other_answers:
-        return f"Other answers, so not safe; {regressed} of {found.num_compared} regressed, {undecided}"
+    undecided = f"{comparison.num_undecided} of {comparison.num_compared} undecided"
+    if comparison.other_answers:
+        return f"Other answers, so not safe; {regressed} of {comparison.num_compared} regressed, {undecided}"
     if regressed:
-        return f"{regressed} of {found.num_compared} regressed, {undecided}"
-    return f"{'The suite as a whole regressed' if found.regressed else 'No regression found'}, {undecided}"
+        return f"{regressed} of {comparison.num_compared} regressed, {undecided}"
+    return f"{'The suite as a whole regressed' if comparison.regressed else 'No regression found'}, {undecided}"
 
 
 def _percent_change(row: Row) -> tuple[float, tuple[float, float] | None] | None:
@@ -66,15 +66,15 @@ def _percent_change(row: Row) -> tuple[float, tuple[float, float] | None] | None
 
 
 def _picture(rows: Sequence[Row]) -> Chart | None:
-    known = [(row, change) for row in rows if (change := _percent_change(row)) is not None]
-    known.sort(key=lambda item: -abs(item[1][0]))
-    shown = known[:MAX_ROWS]
+    changes = [(row, change) for row in rows if (change := _percent_change(row)) is not None]
+    changes.sort(key=lambda item: -abs(item[1][0]))
+    shown = changes[:MAX_ROWS]
     if not shown:
         return None
     series = []
     for kind in dict.fromkeys(row.kind for row, _ in shown):
-        own = [(label(row.name), *change) for row, change in shown if row.kind is kind]
-        values, names, ends = [item[1] for item in own], [item[0] for item in own], [item[2] for item in own]
+        points = [(label(row.name), *change) for row, change in shown if row.kind is kind]
+        values, names, ends = [item[1] for item in points], [item[0] for item in points], [item[2] for item in points]
         color = COLORS.get(kind, BLUE)
         series.append(marks(kind.value, values, names, "{y}: {x:+.2f} %", color=color, x_ends=ends))
     return chart(

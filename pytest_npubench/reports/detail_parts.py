@@ -75,9 +75,9 @@ class Column:
     @property
     def is_measured(self) -> bool:
         """Numbers of which a line tells something: in a unit of measurement, or no whole ones."""
-        known = [value for value in self.values if value is not None]
-        is_any = self.field.unit in MEASURED or any(isinstance(value, float) for value in known)
-        return is_any and bool(known) and all(map(is_number, known))
+        values = [value for value in self.values if value is not None]
+        is_any = self.field.unit in MEASURED or any(isinstance(value, float) for value in values)
+        return is_any and bool(values) and all(map(is_number, values))
 
     @property
     def is_name(self) -> bool:
@@ -195,19 +195,19 @@ def _grids(kind: str, details: Sequence[tuple[Record, Mapping[str, Any]]]) -> It
         about = {name: tuple(record.axes.get(name) for record, _ in part_rows) for name in differing}
         paths = dict.fromkeys(path for _, row in part_rows for path in row)
         columns = {path: tuple(row.get(path) for _, row in part_rows) for path in paths}
-        known = {
+        filled = {
             path: values
             for path, values in columns.items()
             if any(value not in UNKNOWN for value in values) and (len(path) > 1 or about.get(path[0]) != values)
         }
-        if known:
+        if filled:
             yield Grid(
                 title=": ".join(filter(None, (head, Field.of(part.path).label))),
                 part=part,
                 about=tuple(Column(field=Field.of((name,)), values=values) for name, values in about.items()),
                 columns=tuple(
                     Column(field=Field.of(path), values=values, is_interval=path[-1].endswith("interval"))
-                    for path, values in known.items()
+                    for path, values in filled.items()
                 ),
             )
 
@@ -312,13 +312,13 @@ def _series(grid: Grid, places: Column, columns: Sequence[Column], factor: float
             [places.values[row] for row in rows],
             [None if value is None else value * factor for value in values],
             f"{{x}}: {{y:.4g}} {unit}".strip(),
-            place=number,
+            index=number,
             size=7,
         )
 
 
 def _axis(title: str, values: Sequence[Any]) -> Axis:
-    known = [float(value) for value in values if value is not None]
-    if min(known) > 0 and max(known) > WIDE * min(known):
-        return spread_axis(title, known)
-    return axis(title, from_zero=min(known) >= 0)
+    numbers = [float(value) for value in values if value is not None]
+    if min(numbers) > 0 and max(numbers) > WIDE * min(numbers):
+        return spread_axis(title, numbers)
+    return axis(title, from_zero=min(numbers) >= 0)

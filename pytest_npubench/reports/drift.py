@@ -60,7 +60,7 @@ def campaign_rounds(journal: Journal, campaign: str, fingerprint: str | None, se
 def drifts(rounds: Rounds) -> dict[str, Drift]:
     """Point name -> one ratio a round, None where the round has no sample of it."""
     means = [
-        {name: fmean(found) for name, values in item["points"].items() if (found := _reckonable(values))}
+        {name: fmean(numbers) for name, values in item["points"].items() if (numbers := _reckonable(values))}
         for item in rounds
     ]
     overall: dict[str, list[float]] = defaultdict(list)
@@ -81,16 +81,16 @@ def drift_chart(rounds: Rounds, note: str = definitions.DRIFT) -> Chart | None:
     if len(rounds) < 2 or not ratios:
         return None
     indexes = [record["round"] for record in rounds]
-    columns = [[row[place] for row in ratios.values()] for place in range(len(indexes))]
+    columns = [[row[index] for row in ratios.values()] for index in range(len(indexes))]
     levels = [[ratio for ratio in column if ratio is not None] for column in columns]
     middle = [median(level) if level else None for level in levels]
-    known = [ratio for ratio in middle if ratio is not None]
+    medians = [ratio for ratio in middle if ratio is not None]
     lines = [_line(indexes, name, row, first=first) for name, row, first in _grouped(ratios)]
     overall = line("median of all points", indexes, middle, HOVER, color=RED, symbol="circle", width=3)
     return Chart(
         title="Drift from round to round",
         summary=f"{len(ratios)} points over {len(indexes)} rounds; the median of all points moves between "
-        f"{min(known):.3f} and {max(known):.3f} of the overall mean.",
+        f"{min(medians):.3f} and {max(medians):.3f} of the overall mean.",
         notes=(note,),
         figure=DrawnFigure(
             series=(*lines, overall),
@@ -129,7 +129,7 @@ def _line(indexes: list[int], name: str, row: Drift, *, first: bool) -> DrawnSer
         width=1,
         opacity=0.6,
         in_legend=first,
-        told=label(name),
+        title=label(name),
     )
 
 

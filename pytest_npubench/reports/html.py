@@ -61,13 +61,13 @@ def _pictures(shown_cards: Sequence[RegressionCard], campaigns: Sequence[Campaig
 
 
 def environment() -> jinja2.Environment:
-    """With the templates of this package, which escape all text."""
-    found = jinja2.Environment(
+    """The environment holds the templates of this package, which escape all text."""
+    templates = jinja2.Environment(
         loader=jinja2.PackageLoader("pytest_npubench.reports", "templates"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.filters["meaning"] = definitions.of
-    return found
+    templates.filters["meaning"] = definitions.of
+    return templates

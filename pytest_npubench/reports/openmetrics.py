@@ -42,8 +42,8 @@ def _samples(name: str, lines: Sequence[CaseLine]) -> Iterator[tuple[str, float]
 
 
 def _labels(line: CaseLine, further: Mapping[str, str]) -> str:
-    found = {"case": line.case, "device": line.device, **further}
-    return "{" + ",".join(f'{name}="{_escaped(text)}"' for name, text in found.items() if text) + "}"
+    labels = {"case": line.case, "device": line.device, **further}
+    return "{" + ",".join(f'{name}="{_escaped(text)}"' for name, text in labels.items() if text) + "}"
 
 
 def _escaped(text: str) -> str:

@@ -40,8 +40,8 @@ def sessions_of(cases: Cases, journal: Journal) -> tuple[Session, ...]:
 def sessions_up_to(cases: Cases, journal: Journal) -> frozenset[str]:
     """The cases' sessions and all before them: a resumed campaign has its rounds in an earlier session."""
     ids = [session.id for session in journal.sessions]
-    own = {session.id for session in sessions_of(cases, journal)}
-    last = max((place for place, name in enumerate(ids) if name in own), default=len(ids) - 1)
+    session_ids = {session.id for session in sessions_of(cases, journal)}
+    last = max((index for index, name in enumerate(ids) if name in session_ids), default=len(ids) - 1)
     return frozenset(ids[: last + 1])
 
 
@@ -72,9 +72,9 @@ def case_rows(cases: Cases, pictures: Mapping[str, str]) -> tuple[CaseRow, ...]:
     return tuple(_row(record, anchor, pictures[anchor]) for anchor, record in rows)
 
 
-def row_anchor(place: int) -> str:
-    """Of the row of the case in that place of the records."""
-    return f"c{place}"
+def row_anchor(index: int) -> str:
+    """The anchor of the row of the case with this index among the records."""
+    return f"c{index}"
 
 
 def device_table(cases: Cases, journal: Journal) -> tuple[Table | None, tuple[str, ...]]:
@@ -82,19 +82,19 @@ def device_table(cases: Cases, journal: Journal) -> tuple[Table | None, tuple[st
     columns: list[tuple[str, dict[str, str]]] = []
     remarks: list[str] = []
     for digest in dict.fromkeys(record.fingerprint for record in cases.records):
-        own = [record for record in cases.records if record.fingerprint == digest]
-        devices = _distinct(record.device for record in own) or "no device"
+        records = [record for record in cases.records if record.fingerprint == digest]
+        devices = _distinct(record.device for record in records) or "no device"
         try:
             facts = _fingerprint_facts(journal.fingerprint(digest)) if digest else None
         except JournalError as error:
             facts = None
             remarks.append(str(error))
         if facts is not None:
-            hardware = _distinct(record.hardware for record in own)
+            hardware = _distinct(record.hardware for record in records)
             columns.append((devices, {"hardware file": hardware, **facts, "fingerprint": digest or ""}))
         elif not digest:
             remarks.append(
-                f"{_cases(len(own))} of {devices} ended before a device was open, so no fingerprint is known."
+                f"{_cases(len(records))} of {devices} ended before a device was open, so no fingerprint is known."
             )
     if not columns:
         return None, tuple(remarks)
@@ -154,8 +154,8 @@ def _against(cases: Cases, num_unjudged: int, before: Sequence[int]) -> str:
     kinds = Counter(record.judgement.verdict.kind for record in cases.records)
     compared = sum(kinds[kind] for kind in COMPARED)
     limits = sum(kinds[kind] for kind in (VerdictKind.PASSED, VerdictKind.FAILED))
-    known = [number for number in before if number]
-    sessions = f" ({_span(known)} of each failing case)" if known else ""
+    session_counts = [number for number in before if number]
+    sessions = f" ({_span(session_counts)} of each failing case)" if session_counts else ""
     parts = [
         f"{compared} against accepted sessions{sessions}" if compared else "",
         f"{limits} against absolute limits" if limits else "",
@@ -182,10 +182,10 @@ def _device_words(cases: Cases) -> str:
     if not canaries:
         return "No canary kernel was measured, so a change of the device itself cannot be told from one of a case."
     kinds = Counter(said.verdict.kind.value for said in canaries)
-    told = ", ".join(f"{number} {kind}" for kind, number in kinds.items())
+    counts = ", ".join(f"{number} {kind}" for kind, number in kinds.items())
     repeats = [said.repeat_error for said in canaries if said.repeat_error is not None]
     worst = f"; they repeat within {max(repeats):.1%} or better" if repeats else ""
-    return f"{len(canaries)} canary kernels: {told}{worst}."
+    return f"{len(canaries)} canary kernels: {counts}{worst}."
 
 
 def _row(record: CaseRecord[Any], anchor: str, picture: str) -> CaseRow:

@@ -48,7 +48,7 @@ class Shape(Enum):
 class DrawnSeries:
     """Values over their places; None is a gap. `x_ends` and `y_ends` are intervals, a pair for each value or None.
     `hover` is what a mark says of itself, a format of x and y. `colors` are those of single marks, where they differ;
-    `group` names the legend's entry that stands for several series, and `told` is what a mark says beside that. `says`
+    `name` names the legend's entry, and `title` is the name that a mark says where that entry stands for more. `says`
     is what each mark says where no format of x and y does, `labels` what stands in boxes that are wide enough."""
 
     name: str
@@ -67,7 +67,7 @@ class DrawnSeries:
     opacity: float = 1
     pattern: str = ""
     in_legend: bool = True
-    told: str = ""
+    title: str = ""
     says: Sequence[str] = ()
     labels: Sequence[str] = ()
 
@@ -103,12 +103,12 @@ class DrawnFigure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """One field of a grid. `text` is its number or word, `aside` what stands beside its bar; `told` is all of it in a
-    sentence. `shade` from 0 to 1 is how dark it is; `share` from 0 to 1 is the part of its bar that belongs to the
+    """One field of a grid. `text` is its number or word, `aside` what stands beside its bar; `sentence` says all of
+    it. `shade` from 0 to 1 is how dark it is; `share` from 0 to 1 is the part of its bar that belongs to the
     first of two; `steps` puts a line above it."""
 
     text: str
-    told: str
+    sentence: str
     aside: str = ""
     shade: float | None = None
     share: float | None = None
@@ -169,7 +169,7 @@ def has_place(value: float, log: bool = False) -> bool:
 
 
 def spread_axis(title: str, values: Sequence[float]) -> Axis:
-    """Logarithmic, a little wider than the values that it can show."""
-    known = [value for value in values if has_place(value, log=True)] or [1.0]
-    low, high = min(known) / 1.6, max(known) * 1.6
+    """The axis is logarithmic and a little wider than the values that it can show."""
+    shown = [value for value in values if has_place(value, log=True)] or [1.0]
+    low, high = min(shown) / 1.6, max(shown) * 1.6
     return log_axis(title, round_ticks(low, high), (low, high))

@@ -75,12 +75,12 @@ def before(record: CaseRecord[Any], journal: Journal, accepted: Baselines | None
 
 
 def failing_metrics(record: CaseRecord[Any]) -> list[Metric]:
-    """Those that failed against accepted sessions; of a case that failed otherwise the first that has samples."""
-    found = [one for one in record.judgement.metrics if one.verdict is not None and one.verdict.kind in FAILING]
-    return found or [one for one in record.judgement.metrics if one.samples][:1]
+    """The metrics that failed against accepted sessions; of a case that failed otherwise the first that has samples."""
+    failed = [one for one in record.judgement.metrics if one.verdict is not None and one.verdict.kind in FAILING]
+    return failed or [one for one in record.judgement.metrics if one.samples][:1]
 
 
-def card(record: CaseRecord[Any], anchor: str, row: str, known: Before) -> RegressionCard:
+def card(record: CaseRecord[Any], anchor: str, row: str, accepted: Before) -> RegressionCard:
     metrics = failing_metrics(record)
     return RegressionCard(
         anchor=anchor,
@@ -89,18 +89,18 @@ def card(record: CaseRecord[Any], anchor: str, row: str, known: Before) -> Regre
         what=record.what,
         verdict=record.judgement.verdict.kind.value,
         reason=record.judgement.verdict.reason,
-        changes=tuple(changed(metric, known) for metric in metrics),
-        charts=tuple(drawn for metric in metrics for drawn in _charts(metric, known) if drawn is not None),
-        stack=known.other_keys,
-        num_sessions=len(known.sessions),
+        changes=tuple(changed(metric, accepted) for metric in metrics),
+        charts=tuple(drawn for metric in metrics for drawn in _charts(metric, accepted) if drawn is not None),
+        stack=accepted.other_keys,
+        num_sessions=len(accepted.sessions),
     )
 
 
-def changed(metric: Metric, known: Before) -> str:
+def changed(metric: Metric, accepted: Before) -> str:
     """By how much a metric changed, against what, and what change nobody minds."""
     if metric.gate == "answers":
         return f"{metric.name}: {metric.verdict.reason if metric.verdict else number_text.plain(metric.value)}."
-    old = known.samples(metric.name)
+    old = accepted.samples(metric.name)
     level = judged_level(metric)
     was_at = [judged_at(session.metrics[metric.name].processes, level) for session, _ in old]
     judged = judged_at(metric.processes, level), statistics.median(was_at) if was_at else None
@@ -129,14 +129,14 @@ def _size(metric: Metric) -> str:
     return f"{metric.margin:.3g}" if metric.gate == "difference" else f"{100 * (metric.margin or 0):.3g} %"
 
 
-def _charts(metric: Metric, known: Before) -> tuple[Chart | None, ...]:
+def _charts(metric: Metric, accepted: Before) -> tuple[Chart | None, ...]:
     if metric.gate == "answers":  # a vector scatters about nothing
         return ()
-    found = [value for process in metric.processes for value in process]
-    time_in = number_text.time_unit(quantile(found, 0.5) if found else None)
+    samples = [value for process in metric.processes for value in process]
+    time_in = number_text.time_unit(quantile(samples, 0.5) if samples else None)
     factor, unit = (time_in.per_s, time_in.name) if metric.unit == "s" else (1.0, metric.unit)
-    new = [value * factor for value in found]
-    old = [(session, [value * factor for value in values]) for session, values in known.samples(metric.name)]
+    new = [value * factor for value in samples]
+    old = [(session, [value * factor for value in values]) for session, values in accepted.samples(metric.name)]
     name = f"{metric.name}, {unit}" if unit else metric.name
     return _distributions(name, new, [value for _, values in old for value in values]), _nights(name, new, old)
 

@@ -75,13 +75,13 @@ class RunRow:
         return self.record.campaign or "-".join(filter(None, (self.record.hardware, self.record.model)))
 
     @property
-    def place(self) -> tuple[str, str]:
+    def suite_and_device(self) -> tuple[str, str]:
         return self.record.suite, self.record.device
 
     @property
     def group(self) -> tuple[str, str, str]:
         """Who measured it: suite, device and campaign."""
-        return (*self.place, self.campaign)
+        return (*self.suite_and_device, self.campaign)
 
     @property
     def off(self) -> float | None:
@@ -140,7 +140,7 @@ def metric_rows(record: CaseRecord[Any]) -> list[RunRow]:
     if all(verdict.kind is said.verdict.kind for _, verdict in judged):
         return []
     if len(judged) > MOST_METRICS:
-        judged.sort(key=lambda one: one[1].kind is VerdictKind.UNCHANGED)
+        judged.sort(key=lambda item: item[1].kind is VerdictKind.UNCHANGED)
     return [_alone(record, metric, verdict) for metric, verdict in judged[:MOST_METRICS]]
 
 
@@ -178,10 +178,10 @@ def judged_at(processes: Sequence[Sequence[float]], level: float) -> float:
 
 def quantile(values: Sequence[float], share: float) -> float:
     ordered = sorted(values)
-    place = share * (len(ordered) - 1)
-    floor = math.floor(place)
+    position = share * (len(ordered) - 1)
+    floor = math.floor(position)
     above = ordered[min(floor + 1, len(ordered) - 1)]
-    return ordered[floor] + (above - ordered[floor]) * (place - floor)
+    return ordered[floor] + (above - ordered[floor]) * (position - floor)
 
 
 def shared_reason(judgement: Judgement) -> str:
@@ -190,8 +190,8 @@ def shared_reason(judgement: Judgement) -> str:
     if verdict.kind in NOTHING_TO_SAY:
         return ""
     if verdict.kind in WITHOUT_BASELINE:
-        found = (metric.verdict for metric in judgement.metrics if metric.verdict is not None)
-        return next((one.reason for one in found if one.kind is verdict.kind), verdict.reason)
+        verdicts = (metric.verdict for metric in judgement.metrics if metric.verdict is not None)
+        return next((one.reason for one in verdicts if one.kind is verdict.kind), verdict.reason)
     return verdict.reason
 
 
@@ -244,8 +244,8 @@ def _value(metric: Metric) -> float:
 
 
 def _decided(metric: Metric, verdict: Verdict) -> bool:
-    found = metric.verdict
-    return found is not None and (found.kind, found.ratio, found.interval) == (
+    metric_verdict = metric.verdict
+    return metric_verdict is not None and (metric_verdict.kind, metric_verdict.ratio, metric_verdict.interval) == (
         verdict.kind,
         verdict.ratio,
         verdict.interval,

@@ -37,24 +37,24 @@ def served_lanes(points: Round) -> Iterator[Lane]:
 def _iterations(block: ServedBlock) -> Iterator[TraceSpan]:
     """Each with what it ran: a layered prefill runs some of the layers, any other all of them."""
     log = block.log.columns()
-    for place, (start_s, end_s) in enumerate(zip(block.log.start_s, block.log.end_s, strict=True)):
-        tokens, layers = log["num_prefill_tokens"][place], log["num_prefill_layers"][place]
+    for index, (start_s, end_s) in enumerate(zip(block.log.start_s, block.log.end_s, strict=True)):
+        tokens, layers = log["num_prefill_tokens"][index], log["num_prefill_layers"][index]
         prefill = f"prefill of {tokens} tokens in {layers} of {block.num_layers} layers" if tokens else ""
-        decode = f"decode of {number}" if (number := log["num_decode"][place]) else ""
+        decode = f"decode of {number}" if (number := log["num_decode"][index]) else ""
         yield TraceSpan(
             track=ITERATIONS,
             name=" and ".join(filter(None, (prefill, decode))) or "iteration",
             start_s=start_s - block.started_s,
             duration_s=end_s - start_s,
-            figures={name: log[name][place] for name in FIGURES},
+            figures={name: log[name][index] for name in FIGURES},
         )
 
 
 def _queues(block: ServedBlock) -> Iterator[Level]:
     log = block.log.columns()
-    for place, start_s in enumerate(block.log.start_s):
+    for index, start_s in enumerate(block.log.start_s):
         for name in QUEUES:
-            yield Level(name=name, at_s=start_s - block.started_s, value=log[name][place])
+            yield Level(name=name, at_s=start_s - block.started_s, value=log[name][index])
 
 
 def _request(record: RequestRecord, block: ServedBlock) -> Iterator[TraceSpan]:

@@ -40,7 +40,7 @@ DASHES = {"dash": "6 4", "dot": "2 3"}
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """From a value of an axis to units of the view box; `place` is None for what the axis cannot show."""
+    """A scale turns values of an axis into units of the view box; `position` is None for what no axis shows."""
 
     axis: Axis
     low: float
@@ -48,7 +48,7 @@ class Scale:
     start: float
     end: float
 
-    def place(self, value: Place) -> float | None:
+    def position(self, value: Place) -> float | None:
         if isinstance(value, str):
             names = self.axis.names
             if value not in names:
@@ -90,22 +90,22 @@ def draw(figure: DrawnFigure | CellGrid, *, label: str) -> str:
 
 def _values(figure: DrawnFigure, side: str) -> list[float]:
     """All numbers that lie on an axis, ends of intervals too."""
-    found: list[Place] = []
+    values: list[Place] = []
     for series in figure.series:
-        found += series.x if side == "x" else series.y
-        found += [end for pair in (series.x_ends if side == "x" else series.y_ends) if pair for end in pair]
+        values += series.x if side == "x" else series.y
+        values += [end for pair in (series.x_ends if side == "x" else series.y_ends) if pair for end in pair]
         if series.shape is Shape.SPAN and side == "x":
-            found += [-value for value in series.x if isinstance(value, (int, float))]
-    found += figure.verticals if side == "x" else figure.horizontals
-    return [value for value in found if isinstance(value, (int, float))]
+            values += [-value for value in series.x if isinstance(value, (int, float))]
+    values += figure.verticals if side == "x" else figure.horizontals
+    return [value for value in values if isinstance(value, (int, float))]
 
 
 def _scale(axis: Axis, values: Sequence[float], start: float, end: float) -> Scale:
     """What the axis covers: its own span, or all values and a little more."""
     if axis.names:
         return Scale(axis, 0, 1, start, end)
-    known = [value for value in values if has_place(value, axis.log)]
-    low, high = axis.span or (min(known, default=1.0), max(known, default=1.0))
+    shown = [value for value in values if has_place(value, axis.log)]
+    low, high = axis.span or (min(shown, default=1.0), max(shown, default=1.0))
     if axis.log:
         low, high = (low, high) if axis.span else (low / 1.15, high * 1.15)
         return Scale(axis, low, high if high > low * 1.0001 else low * 2, start, end)
@@ -135,7 +135,7 @@ def _ticks(scale: Scale, wanted: int) -> list[tuple[float, str]]:
     places = [
         (at, value if isinstance(value, str) else number(value))
         for value in values
-        if value is not None and (at := scale.place(value)) is not None
+        if value is not None and (at := scale.position(value)) is not None
     ]
     return [
         (at, text) for at, text in places if min(scale.start, scale.end) - 1 <= at <= max(scale.start, scale.end) + 1
@@ -161,7 +161,7 @@ def _frame(figure: DrawnFigure, x: Scale, y: Scale, y_ticks: Sequence[tuple[floa
     """Grid, axes' texts, guides and bands, below the series."""
     top, bottom = min(y.start, y.end), max(y.start, y.end)
     if figure.band:
-        low, high = (x.place(end) for end in figure.band)
+        low, high = (x.position(end) for end in figure.band)
         if low is not None and high is not None:
             low, high = max(low, x.start), min(high, x.end)
             yield f'<path class="band" d="M{low:.1f} {top:.1f}H{max(low, high):.1f}V{bottom:.1f}H{low:.1f}Z"/>'
@@ -170,17 +170,19 @@ def _frame(figure: DrawnFigure, x: Scale, y: Scale, y_ticks: Sequence[tuple[floa
     yield from (f'<path d="M{at:.1f} {top:.1f}V{bottom:.1f}"/>' for at, _ in x_ticks)
     yield from (f'<path d="M{x.start:.1f} {at:.1f}H{x.end:.1f}"/>' for at, _ in y_ticks)
     yield "</g>"
-    zero = None if figure.x.log else x.place(0.0)
+    zero = None if figure.x.log else x.position(0.0)
     if figure.y.names and zero is not None and x.start <= zero <= x.end:
         yield f'<path class="axis" d="M{zero:.1f} {top:.1f}V{bottom:.1f}"/>'
     if not figure.y.names:
         yield f'<path class="axis" d="M{x.start:.1f} {top:.1f}V{bottom:.1f}H{x.end:.1f}"/>'
     yield '<g class="guide">'
     yield from (
-        f'<path d="M{at:.1f} {top:.1f}V{bottom:.1f}"/>' for at in map(x.place, figure.verticals) if at is not None
+        f'<path d="M{at:.1f} {top:.1f}V{bottom:.1f}"/>' for at in map(x.position, figure.verticals) if at is not None
     )
     yield from (
-        f'<path d="M{x.start:.1f} {at:.1f}H{x.end:.1f}"/>' for at in map(y.place, figure.horizontals) if at is not None
+        f'<path d="M{x.start:.1f} {at:.1f}H{x.end:.1f}"/>'
+        for at in map(y.position, figure.horizontals)
+        if at is not None
     )
     yield "</g>"
     yield from _diagonal(figure, x, y)
@@ -216,8 +218,8 @@ def _diagonal(figure: DrawnFigure, x: Scale, y: Scale) -> Iterator[str]:
         return
 
     def path(low: float, high: float, factor: float) -> list[str]:
-        found = ((x.place(value), y.place(value * factor)) for value in (low, high))
-        return [f"{across:.1f} {down:.1f}" for across, down in found if across is not None and down is not None]
+        points = ((x.position(value), y.position(value * factor)) for value in (low, high))
+        return [f"{across:.1f} {down:.1f}" for across, down in points if across is not None and down is not None]
 
     ends = (x.low, x.high)
     if figure.wedge is not None:
@@ -229,7 +231,7 @@ def _diagonal(figure: DrawnFigure, x: Scale, y: Scale) -> Iterator[str]:
 def _row_names(y: Scale, row_height: float) -> Iterator[str]:
     """The categories of horizontal bars stand above their rows, so that a long name takes nothing from the bars."""
     for name in y.axis.names if y.start < y.end else ():
-        at = y.place(name)
+        at = y.position(name)
         if at is not None:
             yield f'<text class="row" x="4" y="{at - row_height / 2 + 11:.1f}">{_text(name)}</text>'
 
@@ -240,7 +242,7 @@ def _drawn(figure: DrawnFigure, x: Scale, y: Scale, row_height: float) -> Iterat
     for series in sorted(figure.series, key=lambda series: series.shape is not Shape.SPAN):
         opacity = f' opacity="{series.opacity:g}"' if series.opacity != 1 else ""
         color = f'stroke="{series.color}" fill="{series.color}"{opacity}'
-        yield f'<g class="series" data-name="{_text(series.told or series.name)}" {color}>'
+        yield f'<g class="series" data-name="{_text(series.title or series.name)}" {color}>'
         if series.shape in (Shape.BARS, Shape.SPAN):
             lane = bars.index(series) if series.shape is Shape.BARS else 0
             yield from _bars(series, x, y, row_height, lane)
@@ -255,9 +257,9 @@ def _drawn(figure: DrawnFigure, x: Scale, y: Scale, row_height: float) -> Iterat
 
 
 def _bars(series: DrawnSeries, x: Scale, y: Scale, row_height: float, lane: int) -> Iterator[str]:
-    zero = x.place(0.0) if not x.axis.log else x.start
+    zero = x.position(0.0) if not x.axis.log else x.start
     for index, (value, name) in enumerate(zip(series.x, series.y, strict=False)):
-        at, middle = x.place(value), y.place(name)
+        at, middle = x.position(value), y.position(name)
         if at is None or middle is None or zero is None or isinstance(value, str):
             continue
         up = middle - row_height / 2 + ROW_HEIGHT / 2 + BAR_HEIGHT * lane
@@ -276,8 +278,8 @@ def _boxes(series: DrawnSeries, x: Scale, y: Scale, row_height: float) -> Iterat
     style = ' class="hatched pale"' if series.pattern else ' class="box"'
     rows = zip(series.x, series.y, series.x_ends, series.y_ends, strict=True)
     for index, (value, name, across, down) in enumerate(rows):
-        middle = y.place(name)
-        start, end = (x.place(one) for one in across) if across else (None, None)
+        middle = y.position(name)
+        start, end = (x.position(one) for one in across) if across else (None, None)
         if middle is None or start is None or end is None or down is None:
             continue
         start, end = max(start, x.start), min(end, x.end)
@@ -321,8 +323,8 @@ def _path(series: DrawnSeries, x: Scale, y: Scale) -> Iterator[str]:
 
 
 def _places(series: DrawnSeries, x: Scale, y: Scale) -> list[tuple[float, float] | None]:
-    found = ((x.place(across), y.place(down)) for across, down in zip(series.x, series.y, strict=False))
-    return [None if across is None or down is None else (across, down) for across, down in found]
+    points = ((x.position(across), y.position(down)) for across, down in zip(series.x, series.y, strict=False))
+    return [None if across is None or down is None else (across, down) for across, down in points]
 
 
 def _whiskers(series: DrawnSeries, x: Scale, y: Scale, drop: float) -> Iterator[str]:
@@ -336,7 +338,7 @@ def _whiskers(series: DrawnSeries, x: Scale, y: Scale, drop: float) -> Iterator[
 
 
 def _whisker(scale: Scale, ends: tuple[float, float] | None, across: float, *, level: bool) -> Iterator[str]:
-    low, high = (scale.place(end) for end in ends) if ends else (None, None)
+    low, high = (scale.position(end) for end in ends) if ends else (None, None)
     if low is None or high is None or (low == high):
         return
     if level:
@@ -358,8 +360,9 @@ def _symbols(series: DrawnSeries, x: Scale, y: Scale, drop: float) -> Iterator[s
     for index, (at, across, down) in enumerate(zip(places, series.x, series.y, strict=False)):
         if at is not None:
             color = f' style="color:{series.colors[index]};stroke:currentColor"' if index < len(series.colors) else ""
-            own = ' stroke-width="2"' if not is_open and outline in (_cross, _x) else style
-            yield f'<path{own}{color} d="{outline(at[0], at[1] + drop, radius)}">{_title(series, across, down)}</path>'
+            mark_style = ' stroke-width="2"' if not is_open and outline in (_cross, _x) else style
+            path = f'd="{outline(at[0], at[1] + drop, radius)}"'
+            yield f"<path{mark_style}{color} {path}>{_title(series, across, down)}</path>"
 
 
 def _plain_marks(series: DrawnSeries, places: Sequence[tuple[float, float] | None], radius: float) -> Iterator[str]:
@@ -368,7 +371,7 @@ def _plain_marks(series: DrawnSeries, places: Sequence[tuple[float, float] | Non
         dots = "".join(f"M{at[0]:.1f} {at[1]:.1f}h0" for at in places if at is not None)
         yield f'<path fill="none" stroke-linecap="round" stroke-width="{radius:g}" d="{dots}"/>'
         return
-    yield f"<title>{_text(series.told or series.name)}</title>"
+    yield f"<title>{_text(series.title or series.name)}</title>"
 
 
 def _circle(x: float, y: float, r: float) -> str:
@@ -420,12 +423,12 @@ def _title(series: DrawnSeries, x: Place, y: Place, index: int = 0) -> str:
         said = series.says[index] if series.says else series.hover.format(x=x, y=y)
     except (ValueError, TypeError):
         said = f"{x}: {y}"
-    return f"<title>{_text(': '.join(part for part in (series.told or series.name, said) if part))}</title>"
+    return f"<title>{_text(': '.join(part for part in (series.title or series.name, said) if part))}</title>"
 
 
 def _legend(figure: DrawnFigure) -> list[tuple[float, int, str]]:
     """Entries from left to right in as many rows as they take: where each begins, its row, and how it is drawn."""
-    found: list[tuple[float, int, str]] = []
+    entries: list[tuple[float, int, str]] = []
     across, row = 4.0, 0
     for series in figure.series:
         if not series.in_legend:
@@ -435,7 +438,7 @@ def _legend(figure: DrawnFigure) -> list[tuple[float, int, str]]:
         if across > 4 and across + width > WIDTH:
             across, row = 4.0, row + 1
         down = LINE_HEIGHT * row + 11
-        found.append(
+        entries.append(
             (
                 across,
                 row,
@@ -443,7 +446,7 @@ def _legend(figure: DrawnFigure) -> list[tuple[float, int, str]]:
             )
         )
         across += width + 8
-    return found
+    return entries
 
 
 def _key(series: DrawnSeries, x: float, y: float) -> str:

@@ -37,8 +37,8 @@ def draw_cells(grid: CellGrid, *, label: str) -> str:
         *legend,
         f'<text class="name" x="2" y="{top - 6:.1f}">{escaped(grid.rows_title)}</text>',
     ]
-    for place, (name, below) in enumerate(grid.columns):
-        middle = left + width * (place + 0.5)
+    for column, (name, below) in enumerate(grid.columns):
+        middle = left + width * (column + 0.5)
         parts.append(_text(name, middle, top - 21, width - 2, kind="row"))
         parts.append(_text(below, middle, top - 6, width - 2))
     parts.append(f'<g class="series" fill="{BLUE}">')
@@ -54,7 +54,7 @@ def draw_cells(grid: CellGrid, *, label: str) -> str:
 def _cell(cell: Cell, x: float, y: float, width: float, height: float) -> Iterator[str]:
     box = f'x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}"'
     strength = 0.0 if cell.shade is None else FAINTEST + (STRONGEST - FAINTEST) * cell.shade
-    yield f'<rect {box} fill-opacity="{strength:.3f}"><title>{escaped(cell.told)}</title></rect>'
+    yield f'<rect {box} fill-opacity="{strength:.3f}"><title>{escaped(cell.sentence)}</title></rect>'
     if cell.share is not None:
         bar, down = width * BAR_WIDTH, y + height - BAR_HEIGHT - 2
         yield from _bar(cell.share, x + 2, down, bar)
@@ -83,8 +83,8 @@ def _text(
     """As large as it can be in that room, with a little left at its sides."""
     size = min(largest, 12 * 0.94 * room / (CHARACTER * max(1, len(text))))
     style = f' class="{kind}"' if kind else ""
-    place = f'x="{x:.1f}" y="{y:.1f}" font-size="{size:.1f}" text-anchor="{anchor}"'
-    return f'<text{style} {place} stroke="none" pointer-events="none">{escaped(text)}</text>'
+    attributes = f'x="{x:.1f}" y="{y:.1f}" font-size="{size:.1f}" text-anchor="{anchor}"'
+    return f'<text{style} {attributes} stroke="none" pointer-events="none">{escaped(text)}</text>'
 
 
 def _shades(grid: CellGrid) -> Iterator[str]:
@@ -93,9 +93,9 @@ def _shades(grid: CellGrid) -> Iterator[str]:
     low, high = grid.shades
     yield f'<text x="2" y="12">{escaped(low)}</text>'
     start = 8 + LEGEND_CHARACTER * len(low)
-    for place in range(NUM_SAMPLES):
-        strength = FAINTEST + (STRONGEST - FAINTEST) * place / (NUM_SAMPLES - 1)
-        box = f'x="{start + 20 * place:.1f}" y="2" width="20" height="12"'
+    for sample in range(NUM_SAMPLES):
+        strength = FAINTEST + (STRONGEST - FAINTEST) * sample / (NUM_SAMPLES - 1)
+        box = f'x="{start + 20 * sample:.1f}" y="2" width="20" height="12"'
         yield f'<rect {box} fill="{BLUE}" fill-opacity="{strength:.3f}"/>'
     yield f'<text x="{start + 20 * NUM_SAMPLES + 6:.1f}" y="12">{escaped(high)}</text>'
 

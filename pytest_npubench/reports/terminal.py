@@ -94,9 +94,9 @@ def render_table(records: Sequence[Mapping[str, Any]], *, width: int, color: boo
         return ""
     columns = _columns(rows, console.width)
     _print(console, _line(columns, {name: name for name, _, _ in columns}, "bold"))
-    for heading, found in _groups(rows):
+    for heading, group_rows in _groups(rows):
         _print(console, cell(_clipped(heading, console.width), "bold cyan"))
-        for row in found:
+        for row in group_rows:
             for shown in (row, *(() if verbose else metric_rows(row.record))):
                 _print(console, _line(columns, _cells(shown), STYLES.get(shown.verdict.kind, "yellow")))
             for line in _said(row, console.width) if verbose else ():
@@ -106,12 +106,12 @@ def render_table(records: Sequence[Mapping[str, Any]], *, width: int, color: boo
 
 def reason_lines(rows: Sequence[RunRow], journal: Path, *, width: int) -> list[str]:
     """Why, worst first: each reason once, with the number of cases that have it, or the names of a few."""
-    found: dict[tuple[VerdictKind, str], list[RunRow]] = {}
+    by_reason: dict[tuple[VerdictKind, str], list[RunRow]] = {}
     for row in rows:
         if row.reason:
             is_disturbed = row.record.judgement.is_disturbed  # one tells all: each has figures of its own
-            found.setdefault((row.verdict.kind, "" if is_disturbed else row.reason), []).append(row)
-    ordered = sorted(found.values(), key=lambda having: worst_first(having[0].verdict.kind))
+            by_reason.setdefault((row.verdict.kind, "" if is_disturbed else row.reason), []).append(row)
+    ordered = sorted(by_reason.values(), key=lambda having: worst_first(having[0].verdict.kind))
     few = [having for having in ordered if len(having) <= NUM_NAMED]
     shown = [having for having in ordered if having not in few[MOST_REASONS:]]
     lines = []
@@ -120,7 +120,7 @@ def reason_lines(rows: Sequence[RunRow], journal: Path, *, width: int) -> list[s
         who = names if len(having) <= NUM_NAMED else f"{len(having)} cases"
         lines += folded(f"{who}: {having[0].record.outcome}: {having[0].reason}", width)
     if number := sum(map(len, few[MOST_REASONS:])):
-        lines.append(plain(f"{number} more: npubench show {_place(journal)} -v"))
+        lines.append(plain(f"{number} more: npubench show {_journal_path(journal)} -v"))
     return lines
 
 
@@ -131,11 +131,11 @@ def summary_lines(
     read, verdict counts; what is longer than `width` goes on in an indented line."""
     cases = Cases.read(records)
     lines: list[str] = []
-    for suite, own in cases.by(lambda record: record.suite).items():
+    for suite, suite_cases in cases.by(lambda record: record.suite).items():
         lines += [
-            *[*shown_by(suite).lines(own)][:most],
-            *(_own_lines(own) if suite == "own" else ()),
-            *dict.fromkeys(own.unread),
+            *[*shown_by(suite).lines(suite_cases)][:most],
+            *(_own_lines(suite_cases) if suite == "own" else ()),
+            *dict.fromkeys(suite_cases.unread),
         ]
     lines += [*cases.unread, _counts(cases)]
     return [part for line in lines for part in folded(line, width)]
@@ -154,22 +154,22 @@ def next_lines(
     rows = run_rows(Cases.read(records))
     if not rows:
         return []
-    place, kinds = _place(journal), {row.verdict.kind for row in rows}
+    path, kinds = _journal_path(journal), {row.verdict.kind for row in rows}
     worst = next((row for kind in WORST_FIRST[:3] for row in rows if row.verdict.kind is kind), rows[0])
-    steps = {"show": (f"npubench show {place} --case {quote(worst.name)}", "one case in full; -v for all")}
-    accept = f"npubench baseline accept {place}{baselines_option(baselines)}"
+    steps = {"show": (f"npubench show {path} --case {quote(worst.name)}", "one case in full; -v for all")}
+    accept = f"npubench baseline accept {path}{baselines_option(baselines)}"
     if VerdictKind.NO_BASELINE in kinds:
         steps["accept"] = (accept, "later runs are held to this one")
     red = (record for record in records if record["verdict"]["kind"] == "regressed" and regressed_since(record))
     if (meant := next(red, None)) is not None:
         named = f"--regressed {quote(meant['case'])} --reason TEXT"
         steps["regressed"] = (f"{accept} {named}", "slower on purpose")
-    steps["report"] = (f"npubench report {place} -o report.html", "the same with charts")
-    found = [step for name, step in steps.items() if name not in done]
-    longest = max(len(command) for command, _ in found)
-    with_words = [f"  {command.ljust(longest)}  # {what}" for command, what in found]
+    steps["report"] = (f"npubench report {path} -o report.html", "the same with charts")
+    remaining = [step for name, step in steps.items() if name not in done]
+    longest = max(len(command) for command, _ in remaining)
+    with_words = [f"  {command.ljust(longest)}  # {what}" for command, what in remaining]
     fits = max(map(len, with_words)) <= max(width, NARROWEST)
-    return ["next:", *map(plain, with_words if fits else [f"  {command}" for command, _ in found])]
+    return ["next:", *map(plain, with_words if fits else [f"  {command}" for command, _ in remaining])]
 
 
 def folded(line: str, width: int) -> list[str]:
@@ -190,22 +190,22 @@ def _groups(rows: Sequence[RunRow]) -> Iterator[tuple[str, list[RunRow]]]:
     share a heading."""
     small: list[list[RunRow]] = []
     for _, members in groupby(rows, key=lambda row: row.group):
-        found = list(members)
-        if small and (len(found) > FEW or small[0][0].place != found[0].place):
+        campaign = list(members)
+        if small and (len(campaign) > FEW or small[0][0].suite_and_device != campaign[0].suite_and_device):
             yield _joined(small)
             small = []
-        if len(found) > FEW:
-            yield _joined([found])
+        if len(campaign) > FEW:
+            yield _joined([campaign])
         else:
-            small.append(found)
+            small.append(campaign)
     if small:
         yield _joined(small)
 
 
 def _joined(campaigns: Sequence[Sequence[RunRow]]) -> tuple[str, list[RunRow]]:
-    suite, device = campaigns[0][0].place
-    names = ", ".join(found[0].campaign for found in campaigns)
-    return "  ".join(filter(None, (suite, device, names))), [row for found in campaigns for row in found]
+    suite, device = campaigns[0][0].suite_and_device
+    names = ", ".join(campaign[0].campaign for campaign in campaigns)
+    return "  ".join(filter(None, (suite, device, names))), [row for campaign in campaigns for row in campaign]
 
 
 Column = tuple[str, int, str]
@@ -249,9 +249,9 @@ def _line(columns: Sequence[Column], cells: Mapping[str, str], style: str) -> Te
     for index, (name, width, side) in enumerate(columns):
         text = _clipped(cells[name], width)
         blank = " " * (width - cell_len(text))
-        own = style if name == "verdict" or cells[name] == name else ""
+        cell_style = style if name == "verdict" or cells[name] == name else ""
         line.append(" " * (GAP if index else 0))
-        line.append(blank + text if side == "right" else text + blank, style=own)
+        line.append(blank + text if side == "right" else text + blank, style=cell_style)
     line.rstrip()
     return line
 
@@ -305,7 +305,7 @@ def _block(lines: Sequence[str]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _place(journal: Path) -> str:
+def _journal_path(journal: Path) -> str:
     return quote(str(journal))
 
 

@@ -30,8 +30,8 @@ def write_trace(
     `sessions` are those whose rounds may be shown."""
     file.write('{"displayTimeUnit":"ms","traceEvents":[')
     num_spans = 0
-    for place, event in enumerate(_events(_campaigns(cases, journal, sessions), lanes_of)):
-        file.write(f"{',' if place else ''}\n{json.dumps(event, separators=(',', ':'))}")
+    for index, event in enumerate(_events(_campaigns(cases, journal, sessions), lanes_of)):
+        file.write(f"{',' if index else ''}\n{json.dumps(event, separators=(',', ':'))}")
         num_spans += event["ph"] == "X"
     file.write("\n]}\n")
     return num_spans
@@ -39,9 +39,9 @@ def write_trace(
 
 def _campaigns(cases: Cases, journal: Journal, sessions: Collection[str]) -> Iterator[tuple[str, str, Rounds]]:
     """The suite, the campaign and its rounds, each campaign of a device once."""
-    found = cases.by(lambda record: (record.suite, record.campaign, record.fingerprint))
-    for own in found.values():
-        first = own.records[0]
+    campaigns = cases.by(lambda record: (record.suite, record.campaign, record.fingerprint))
+    for campaign in campaigns.values():
+        first = campaign.records[0]
         if first.campaign:
             rounds = campaign_rounds(journal, first.campaign, first.fingerprint, sessions)
             where = f" on {first.device}" if first.device else ""

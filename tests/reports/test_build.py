@@ -36,7 +36,7 @@ def test_a_series_table_stands_its_series_side_by_side() -> None:
 
 def test_series_differ_by_symbol_as_well_as_by_colour() -> None:
     """So that nothing hangs on colour alone."""
-    traces = [build.line("n", [1], [1.0], "", place=place) for place in range(6)]
+    traces = [build.line("n", [1], [1.0], "", index=index) for index in range(6)]
     assert len({trace.symbol for trace in traces}) == 6
     assert len({trace.color for trace in traces}) == 6
 

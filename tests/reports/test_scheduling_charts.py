@@ -213,12 +213,12 @@ def test_names_of_metrics_in_heads_and_on_axes_say_what_they_mean(page: Element)
 
 
 def test_drift_follows_ttft_and_repeated_work_and_nothing_else(page: Element) -> None:
-    traces = {trace.told or trace.name: trace for trace in _drift(page)}
+    traces = {trace.title or trace.name: trace for trace in _drift(page)}
     assert len(traces) == 4
     assert list(traces["decode/8/16"].y) == [1, 1, 1]
     for name in traces.keys() - {"decode/8/16"}:
         assert traces[name].y == pytest.approx([1.2, 0.9, 0.9]), name
-    assert {trace.name for trace in traces.values() if trace.told} == {
+    assert {trace.name for trace in traces.values() if trace.title} == {
         "layered points",
         "chunked points",
         "decode points",

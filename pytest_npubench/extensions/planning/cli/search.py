@@ -92,19 +92,19 @@ def add_parser(commands: Commands, about: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Search:
-    """found: the best settings and, where they are not among them, the best at each price. nearest: where there are
+    """best: the best settings and, where they are not among them, the best at each price. nearest: where there are
     none."""
 
     contenders: Sequence[Contender]
-    found: Sequence[Contender]
+    best: Sequence[Contender]
     nearest: tuple[Contender, Outcome] | None
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Status 2 for what cannot be searched, 1 where no setting attains."""
+    """The status is 2 for what cannot be searched, 1 where no setting attains."""
     try:
         search = searched(arguments)
-        rows = [_row(one) for one in search.found]
+        rows = [_row(one) for one in search.best]
         if arguments.picture:
             from pytest_npubench.cli.run_files import write
             from pytest_npubench.extensions.planning.cli.run_pictures import search_picture_text
@@ -170,7 +170,7 @@ def searched(arguments: argparse.Namespace) -> Search:
         chosen = best(contenders, rank, arguments.top, simulations)
         chosen += [contender for contender in best_at_each_price(contenders, simulations) if contender not in chosen]
         nearest = None if chosen else closest(contenders, min(arguments.rate), simulations)
-    return Search(contenders=contenders, found=chosen, nearest=nearest)
+    return Search(contenders=contenders, best=chosen, nearest=nearest)
 
 
 def _contenders(arguments: argparse.Namespace) -> list[Contender]:
@@ -207,7 +207,7 @@ def _contenders(arguments: argparse.Namespace) -> list[Contender]:
 
 
 def _outcomes_into(contenders: Sequence[Contender], simulations: Simulations, goal: Goal, results: Path | None) -> None:
-    """What the file says of them."""
+    """The contenders get the outcomes that the file holds."""
     from pytest_npubench.extensions.planning.cli.search_results import read
 
     kept = read(results)
@@ -226,7 +226,7 @@ def _outcomes_into(contenders: Sequence[Contender], simulations: Simulations, go
 
 
 def _row(contender: Contender) -> dict[str, Any]:
-    """Of a setting that is settled. cost: of 1,000 requests."""
+    """A row describes a setting that is settled. cost: of 1,000 requests."""
     carried = contender.rate_per_s
     assert carried is not None
     tried = [contender.outcomes[rate_per_s] for rate_per_s in contender.tried_up_to(carried)]

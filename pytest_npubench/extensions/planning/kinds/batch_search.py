@@ -71,8 +71,8 @@ class BatchSearchKind(ShownKind):
         workload = str(case.axis("workload"))
         predicted_s, rounds_s = {}, {}
         for variant in _variants(plan):
-            own = plan.of(variant)
-            fitted = LENS.fit(profile_samples(own, on(measured, variant), own.buckets))
+            variant_plan = plan.of(variant)
+            fitted = LENS.fit(profile_samples(variant_plan, on(measured, variant), variant_plan.buckets))
             batches = plan.searched_batches(workload, variant)
             name = f"batch {variant.batch_size}"
             predicted_s[name] = sum(fitted.predict(batch.requests) for batch in batches)
@@ -83,7 +83,7 @@ class BatchSearchKind(ShownKind):
         return True
 
     def lines(self, cases: Cases) -> Sequence[str]:
-        """Those of all searches."""
+        """The lines are those of all searches."""
         return search_lines(_details(cases))
 
 
@@ -98,8 +98,11 @@ def whole(plan: BucketPlan) -> Variant:
 
 def profile_points(plan: BucketPlan, variant: Variant) -> tuple[BucketPoint, ...]:
     """Two points and a move of every bucket of an engine."""
-    own = plan.of(variant)
-    points = (*(own.profile_point(one) for one in own.profile_points(own.buckets)), *own.moves(own.buckets[1:]))
+    variant_plan = plan.of(variant)
+    points = (
+        *(variant_plan.profile_point(one) for one in variant_plan.profile_points(variant_plan.buckets)),
+        *variant_plan.moves(variant_plan.buckets[1:]),
+    )
     return tuple(variant.of(replace(point, visit_s=SEARCH_VISIT_S)) for point in points)
 
 
@@ -120,7 +123,7 @@ def ranked(
     rounds_s: Mapping[str, Sequence[float]],
     requests: Sequence[Request] = (),
 ) -> Judgement:
-    """Of seconds by choice, predicted and in each round, for the same requests; where none are given, the workload's.
+    """Choices are ranked by predicted and measured seconds of the same requests, the workload's where none are given.
 
     Each choice has its throughput over the geometric mean of all, so that an upgrade that moves the best shows
     (comparison/upgrade.py): what makes all of them faster does not.
@@ -129,17 +132,17 @@ def ranked(
 
     names = tuple(predicted_s)
     measured_s = {name: fmean(rounds_s[name]) for name in names}
-    found = rank(list(predicted_s.values()), list(measured_s.values()))
+    ranking = rank(list(predicted_s.values()), list(measured_s.values()))
     requests = requests or plan.searched_batches(workload, whole(plan))[0].requests
     tokens = sum(one.output_tokens for one in requests)
-    chosen, best = names[found.chosen], names[found.best]
-    gate = Gate(metric="regret", value=found.regret, limit=largest_regret(plan.case_error), unit="%")
-    metrics = [Metric(name="regret", unit="", value=found.regret, gate="difference")]
+    chosen, best = names[ranking.chosen], names[ranking.best]
+    gate = Gate(metric="regret", value=ranking.regret, limit=largest_regret(plan.case_error), unit="%")
+    metrics = [Metric(name="regret", unit="", value=ranking.regret, gate="difference")]
     for name, samples in zip(names, relative_throughputs([rounds_s[name] for name in names]), strict=True):
         metric = f"{RELATIVE_THROUGHPUT}/{name.replace(' ', '')}"
         metrics.append(Metric(name=metric, unit="", value=fmean(samples), samples=samples, better="higher"))
-    if found.kendall_tau is not None:
-        metrics.append(Metric(name="kendall_tau", unit="", value=found.kendall_tau, gate="none"))
+    if ranking.kendall_tau is not None:
+        metrics.append(Metric(name="kendall_tau", unit="", value=ranking.kendall_tau, gate="none"))
     return Judgement(
         verdict=judge_gates((gate,)),
         what=f"{len(requests)} requests on the best of {len(names)} {what}",
@@ -154,9 +157,9 @@ def ranked(
             measured_tokens_per_s=tuple(tokens / seconds for seconds in measured_s.values()),
             chosen=chosen,
             best=best,
-            is_top1=found.is_top1,
-            regret=found.regret,
-            kendall_tau=found.kendall_tau,
+            is_top1=ranking.is_top1,
+            regret=ranking.regret,
+            kendall_tau=ranking.kendall_tau,
         ),
     )
 
@@ -165,9 +168,9 @@ def _variants(plan: BucketPlan) -> list[Variant]:
     return [variant for variant in plan.variants if variant.buckets == plan.buckets]
 
 
-def search_lines(found: Sequence[CaseRecord[SearchDetail]]) -> list[str]:
-    """One for each case: "LENS chooses batch 8 of 4 for lens-sharegpt, the measured best (regret 0.0%, tau 1.00)"."""
-    return [_line(case.detail) for case in found]
+def search_lines(cases: Sequence[CaseRecord[SearchDetail]]) -> list[str]:
+    """A line a case: "LENS chooses batch 8 of 4 for lens-sharegpt, the measured best (regret 0.0%, tau 1.00)"."""
+    return [_line(case.detail) for case in cases]
 
 
 def _line(detail: SearchDetail) -> str:

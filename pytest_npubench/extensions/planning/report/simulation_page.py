@@ -112,11 +112,11 @@ def _over_time(served: Mapping[str, Records]) -> list[Chart]:
                         at_s.tolist(),
                         number.tolist(),
                         f"{run}: {{y:.0f}} at {{x:.1f}} s",
-                        place=place,
+                        index=index,
                         symbol="",
                         size=0,
                     )
-                    for place, (run, number) in enumerate(counts.items())
+                    for index, (run, number) in enumerate(counts.items())
                 ],
                 (axis("s", from_zero=True), axis("requests", from_zero=True)),
                 table(

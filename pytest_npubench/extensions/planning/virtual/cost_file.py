@@ -112,9 +112,9 @@ class CostFile:
         guessed_tokens: of the KV cache, where no engine stated its size."""
         now = seen_in(log, shape, self.kv_dtype or self.dtype)
         return filled(now, guessed_tokens) + tuple(
-            f"{name.replace('_', ' ')}: up to {found}, calibrated on up to {known}"
-            for name, known in asdict(self.seen).items()
-            if (found := getattr(now, name)) > MARGIN * known and (known or name != "prefill_pairs")
+            f"{name.replace('_', ' ')}: up to {highest}, calibrated on up to {calibrated}"
+            for name, calibrated in asdict(self.seen).items()
+            if (highest := getattr(now, name)) > MARGIN * calibrated and (calibrated or name != "prefill_pairs")
         )
 
     def calibration(self, shape: DecoderShape) -> Calibration:

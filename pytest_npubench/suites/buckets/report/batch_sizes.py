@@ -26,7 +26,7 @@ Throughput = Mapping[int, tuple[float, float]]
 
 
 def batch_charts(cases: Cases) -> Sequence[Chart]:
-    """None of what fewer than two batch sizes have."""
+    """Nothing is drawn of what fewer than two batch sizes have."""
     profiles = cases.of("profile", ProfileDetail)
     charts = (
         _stairs("TTFT_b", TTFT, profiles, lambda detail: detail.ttft_s),
@@ -36,19 +36,19 @@ def batch_charts(cases: Cases) -> Sequence[Chart]:
     return tuple(chart for chart in (*charts, throughput) if chart is not None)
 
 
-def throughputs(found: Sequence[CaseRecord[PredictionDetail]]) -> dict[str, Throughput]:
-    """By workload, those of its batch sizes that were measured, ascending; workloads of two or more."""
+def throughputs(cases: Sequence[CaseRecord[PredictionDetail]]) -> dict[str, Throughput]:
+    """Each workload has its measured batch sizes, ascending; workloads with fewer than two are left out."""
     by_workload: dict[str, dict[int, tuple[float, float]]] = {}
-    for case in sorted(found, key=lambda case: case.batch_size):
+    for case in sorted(cases, key=lambda case: case.batch_size):
         tokens, measured_s, predicted_s = (
             case.detail.num_output_tokens,
             sum(case.detail.measured_s),
             sum(case.detail.predicted_s),
         )
         if tokens and measured_s > 0 and predicted_s > 0:
-            own = by_workload.setdefault(case.detail.workload, {})
-            own[case.batch_size] = tokens / measured_s, tokens / predicted_s
-    return {workload: own for workload, own in by_workload.items() if len(own) > 1}
+            by_batch = by_workload.setdefault(case.detail.workload, {})
+            by_batch[case.batch_size] = tokens / measured_s, tokens / predicted_s
+    return {workload: by_batch for workload, by_batch in by_workload.items() if len(by_batch) > 1}
 
 
 def _stairs(
@@ -59,15 +59,21 @@ def _stairs(
         times.setdefault(case.batch_size, {})[case.detail.bucket] = seconds(case.detail)
     if len(times) < 2:
         return None
-    buckets = sorted({bucket for own in times.values() for bucket in own})
+    buckets = sorted({bucket for by_bucket in times.values() for bucket in by_bucket})
     title = f"{name} by bucket, every batch size"
     return build.chart(
         title,
         f"{name} of {len(buckets)} buckets at batch sizes {', '.join(map(str, times))}.",
         (note,),
         [
-            build.treads(f"batch {batch}", list(own), milliseconds(own.values()), "bucket {x}: {y:.4g} ms", place=place)
-            for place, (batch, own) in enumerate(times.items())
+            build.treads(
+                f"batch {batch}",
+                list(by_bucket),
+                milliseconds(by_bucket.values()),
+                "bucket {x}: {y:.4g} ms",
+                index=index,
+            )
+            for index, (batch, by_bucket) in enumerate(times.items())
         ],
         (log_axis("bucket b, tokens", buckets), axis(f"{name}, ms", from_zero=True)),
         build.series_table(
@@ -75,44 +81,53 @@ def _stairs(
             "bucket",
             [str(bucket) for bucket in buckets],
             {
-                f"batch {batch}, ms": [number_text.milliseconds(own.get(bucket)) for bucket in buckets]
-                for batch, own in times.items()
+                f"batch {batch}, ms": [number_text.milliseconds(by_bucket.get(bucket)) for bucket in buckets]
+                for batch, by_bucket in times.items()
             },
         ),
     )
 
 
-def _throughput_chart(found: Mapping[str, Throughput]) -> Chart | None:
-    if not found:
+def _throughput_chart(by_workload: Mapping[str, Throughput]) -> Chart | None:
+    if not by_workload:
         return None
-    batches = sorted({batch for own in found.values() for batch in own})
-    best = {workload: max(own, key=lambda batch: own[batch][1]) for workload, own in found.items()}
-    right = sum(best[workload] == max(own, key=lambda batch: own[batch][0]) for workload, own in found.items())
+    batches = sorted({batch for by_batch in by_workload.values() for batch in by_batch})
+    best = {workload: max(by_batch, key=lambda batch: by_batch[batch][1]) for workload, by_batch in by_workload.items()}
+    right = sum(
+        best[workload] == max(by_batch, key=lambda batch: by_batch[batch][0])
+        for workload, by_batch in by_workload.items()
+    )
     series = []
-    for place, (workload, own) in enumerate(found.items()):
-        sizes, hover = list(own), "batch {x}: {y:.4g} tokens/s"
-        color = COLORS[place % len(COLORS)]
-        series.append(build.line(workload, sizes, [one for one, _ in own.values()], hover, place=place, width=2))
+    for index, (workload, by_batch) in enumerate(by_workload.items()):
+        sizes, hover = list(by_batch), "batch {x}: {y:.4g} tokens/s"
+        color = COLORS[index % len(COLORS)]
+        series.append(build.line(workload, sizes, [one for one, _ in by_batch.values()], hover, index=index, width=2))
         predicted = build.line(
-            f"{workload}, predicted", sizes, [one for _, one in own.values()], hover, place=place, dash="dash", size=4
+            f"{workload}, predicted",
+            sizes,
+            [one for _, one in by_batch.values()],
+            hover,
+            index=index,
+            dash="dash",
+            size=4,
         )
         series.append(replace(predicted, in_legend=False))
         star = build.marks(
             "most, as LENS predicts",
             [best[workload]],
-            [own[best[workload]][1]],
+            [by_batch[best[workload]][1]],
             "predicted best, " + hover,
             color=ORANGE,
             colors=(color,),
             symbol="star",
             size=16,
         )
-        series.append(star if place == 0 else replace(star, in_legend=False))
+        series.append(star if index == 0 else replace(star, in_legend=False))
     title = "Throughput by batch size"
     return build.chart(
         title,
         f"Output tokens a second at batch sizes {', '.join(map(str, batches))}; the predicted best is the measured "
-        f"best for {right} of {len(found)} workloads.",
+        f"best for {right} of {len(by_workload)} workloads.",
         (THROUGHPUT, "Solid lines are measured, dashed ones predicted."),
         series,
         (log_axis("batch size", batches), axis("output tokens/s", from_zero=True)),
@@ -121,10 +136,10 @@ def _throughput_chart(found: Mapping[str, Throughput]) -> Chart | None:
             (
                 ("workload", lambda row: row[0]),
                 ("batch", lambda row: str(row[1])),
-                ("measured tokens/s", lambda row: number_text.plain(found[row[0]][row[1]][0])),
-                ("predicted tokens/s", lambda row: number_text.plain(found[row[0]][row[1]][1])),
+                ("measured tokens/s", lambda row: number_text.plain(by_workload[row[0]][row[1]][0])),
+                ("predicted tokens/s", lambda row: number_text.plain(by_workload[row[0]][row[1]][1])),
                 ("", lambda row: "predicted best" if best[row[0]] == row[1] else ""),
             ),
-            [(workload, batch) for workload, own in found.items() for batch in own],
+            [(workload, batch) for workload, by_batch in by_workload.items() for batch in by_batch],
         ),
     )

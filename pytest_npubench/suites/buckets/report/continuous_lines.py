@@ -30,7 +30,7 @@ Device = tuple[str, str]
 
 
 def continuous_lines(cases: Cases) -> list[str]:
-    """One for each device with such cases."""
+    """Each device with cases of such an engine has one line."""
     profiles = _by_device(cases.of("profile", ProfileDetail))
     means = _by_device(cases.of("mean_error", MeanErrorDetail))
     predictions = _by_device(cases.of("prediction", PredictionDetail))
@@ -42,26 +42,26 @@ def continuous_lines(cases: Cases) -> list[str]:
     ]
 
 
-def _by_device(found: Iterable[CaseRecord[DetailT]]) -> dict[Device, list[CaseRecord[DetailT]]]:
+def _by_device(cases: Iterable[CaseRecord[DetailT]]) -> dict[Device, list[CaseRecord[DetailT]]]:
     by_device: dict[Device, list[CaseRecord[DetailT]]] = {}
-    for case in found:
+    for case in cases:
         if case.detail.continuous:
             ran = title_of(case.judgement.engine or "the engine"), case.device or "this device"
             by_device.setdefault(ran, []).append(case)
     return by_device
 
 
-def _steps(found: Sequence[CaseRecord[StepsDetail]]) -> str:
+def _steps(cases: Sequence[CaseRecord[StepsDetail]]) -> str:
     """The steps that were seen and that nobody declared; empty where there are no such cases."""
-    unclear = sum(bool(case.detail.inconclusive) for case in found)
-    lengths = sorted({length for case in found for length in case.detail.extra})
+    unclear = sum(bool(case.detail.inconclusive) for case in cases)
+    lengths = sorted({length for case in cases for length in case.detail.extra})
     stairs = f"stairs found behind {', '.join(map(str, lengths))}" if lengths else "no stair found"
-    doubt = f", {unclear} of {len(found)} boundaries unclear" if unclear else ""
-    return f"{stairs}{doubt}" if found else ""
+    doubt = f", {unclear} of {len(cases)} boundaries unclear" if unclear else ""
+    return f"{stairs}{doubt}" if cases else ""
 
 
-def _error(found: Predictions, steps: str) -> str:
-    errors = [abs(item.gated_error) for item in judged(found)]
+def _error(predictions: Predictions, steps: str) -> str:
+    errors = [abs(item.gated_error) for item in judged(predictions)]
     if not errors:
         return f"LENS was not judged here ({steps})" if steps else "LENS was not judged here"
     cases = f"mean of {len(errors)} case{'s' if len(errors) > 1 else ''} in nominal buckets"

@@ -103,9 +103,9 @@ class JudgedWorkload:
         return tuple((measured, predicted) for measured, predicted in pairs if measured > 0 and predicted > 0)
 
 
-def judged(found: Predictions) -> tuple[JudgedWorkload, ...]:
-    """Of the cases those with a measured time; on graphs nothing runs."""
-    times = ((case, case.judgement) for case in found)
+def judged(cases: Predictions) -> tuple[JudgedWorkload, ...]:
+    """The cases that have a measured time are judged; on graphs nothing runs."""
+    times = ((case, case.judgement) for case in cases)
     return tuple(
         JudgedWorkload(case=case, measured_s=said.measured_s, predicted_s=said.predicted_s, error=said.error)
         for case, said in times
@@ -113,69 +113,69 @@ def judged(found: Predictions) -> tuple[JudgedWorkload, ...]:
     )
 
 
-def common_limit(found: Iterable[JudgedWorkload]) -> float | None:
+def common_limit(workloads: Iterable[JudgedWorkload]) -> float | None:
     """The limit these cases were held to; None where it is not said, or where they differ."""
-    limits = {item.limit for item in found}
+    limits = {item.limit for item in workloads}
     return limits.pop() if len(limits) == 1 else None
 
 
-def prediction_charts(found: Sequence[JudgedWorkload]) -> tuple[Chart | None, ...]:
-    return (_error_chart(found), _batch_chart(found), _padding_chart(found)) if found else ()
+def prediction_charts(workloads: Sequence[JudgedWorkload]) -> tuple[Chart | None, ...]:
+    return (_error_chart(workloads), _batch_chart(workloads), _padding_chart(workloads)) if workloads else ()
 
 
-def error_lines(found: Sequence[JudgedWorkload]) -> list[str]:
-    """Of LENS."""
-    if not found:
+def error_lines(workloads: Sequence[JudgedWorkload]) -> list[str]:
+    """The lines tell the errors of LENS."""
+    if not workloads:
         return []
-    repeats = [item.repeat_error for item in found if item.repeat_error is not None]
+    repeats = [item.repeat_error for item in workloads if item.repeat_error is not None]
     repeated = f"repeat error of the measured side (standard error): mean {sum(repeats) / max(1, len(repeats)):.2%}"
-    return [_error_line("LENS", [item.gated_error for item in found]), *([repeated] if repeats else [])]
+    return [_error_line("LENS", [item.gated_error for item in workloads]), *([repeated] if repeats else [])]
 
 
-def mean_error_lines(found: Sequence[CaseRecord[MeanErrorDetail]]) -> list[str]:
+def mean_error_lines(cases: Sequence[CaseRecord[MeanErrorDetail]]) -> list[str]:
     """The mean error over the workloads of all campaigns, with its interval: campaigns are measured one by one, so that
     the squares of their own half widths add up. Worked example: 2.2 % ±1.2 % and 1.2 % ±0.5 % over three workloads
     each are 1.7 % ±0.65 %."""
-    known = [
+    means = [
         (case.detail.num_cases, case.detail.mean, case.judgement.error_interval[1] - case.detail.mean)
-        for case in found
+        for case in cases
         if case.judgement.error_interval is not None
     ]
-    if not known or len(known) < len(found):
+    if not means or len(means) < len(cases):
         return []
-    num_cases = sum(number for number, _, _ in known)
-    mean = sum(number * error for number, error, _ in known) / num_cases
-    half = math.hypot(*(number * half for number, _, half in known)) / num_cases
+    num_cases = sum(number for number, _, _ in means)
+    mean = sum(number * error for number, error, _ in means) / num_cases
+    half = math.hypot(*(number * half for number, _, half in means)) / num_cases
     return [f"mean of {num_cases} prediction errors: {mean:.2%} ±{half:.2%} (95 % interval, from the rounds)"]
 
 
-def coverage_lines(found: Sequence[CaseRecord[CoverageDetail]]) -> list[str]:
-    """How many batches the bands held, of each campaign."""
+def coverage_lines(cases: Sequence[CaseRecord[CoverageDetail]]) -> list[str]:
+    """Each campaign's line tells how many batches its bands held."""
     return [
         f"{one.coverage:.0%} band of {case.model} at batch size {case.batch_size}: holds {one.num_covered} of "
         f"{one.num_batches} batches, {one.most_misses} may miss it by chance; {one.half_width:.2%} to either side"
-        for case in found
+        for case in cases
         for one in (case.detail,)
     ]
 
 
-def rival_lines(found: Predictions) -> list[str]:
+def rival_lines(cases: Predictions) -> list[str]:
     """Of each predictor that was asked for beside LENS its error and its cost, or why it has none."""
     by_name: dict[str, list[tuple[CaseRecord[PredictionDetail], RivalDetail]]] = {}
-    for case in found:
+    for case in cases:
         for name, rival in case.detail.predictors.items():
             by_name.setdefault(rival_title(name, rival), []).append((case, rival))
     lines = [line for name, rivals in by_name.items() for line in _rival_lines(name, rivals)]
-    own = [(case, case.detail.cost) for case in found if case.detail.cost is not None]
-    return [*([_cost_line("LENS with moves", own)] if lines and own else []), *lines]
+    costs = [(case, case.detail.cost) for case in cases if case.detail.cost is not None]
+    return [*([_cost_line("LENS with moves", costs)] if lines and costs else []), *lines]
 
 
-def padding_lines(found: Predictions) -> list[str]:
+def padding_lines(cases: Predictions) -> list[str]:
     """Each workload once: it depends on lengths and buckets, not on the batch size."""
     waste = {
         case.detail.workload: f"{case.detail.prefill_padding_fraction:.0%} and "
         f"{case.detail.decode_padding_fraction or 0.0:.0%}"
-        for case in found
+        for case in cases
         if case.detail.prefill_padding_fraction is not None
     }
     said = "; ".join(f"{workload} {shares}" for workload, shares in waste.items())
@@ -196,19 +196,19 @@ def rival_title(name: str, rival: RivalDetail | RivalErrors) -> str:
     return f"{name} ({rival.basis})" if rival.basis else name
 
 
-def _rival_lines(name: str, found: Sequence[tuple[CaseRecord[PredictionDetail], RivalDetail]]) -> list[str]:
-    reasons = Counter(rival.reason for _, rival in found if rival.reason is not None)
+def _rival_lines(name: str, rivals: Sequence[tuple[CaseRecord[PredictionDetail], RivalDetail]]) -> list[str]:
+    reasons = Counter(rival.reason for _, rival in rivals if rival.reason is not None)
     lines = [f"{name} predicted nothing in {counted(number, 'case')}: {reason}" for reason, number in reasons.items()]
-    errors = [error for _, rival in found if (error := _gated(rival)) is not None]
+    errors = [error for _, rival in rivals if (error := _gated(rival)) is not None]
     if not errors:
         return lines
-    return [_error_line(name, errors), _cost_line(name, [(case, rival.cost) for case, rival in found]), *lines]
+    return [_error_line(name, errors), _cost_line(name, [(case, rival.cost) for case, rival in rivals]), *lines]
 
 
-def _cost_line(name: str, found: Sequence[tuple[CaseRecord[PredictionDetail], CostRecord | None]]) -> str:
-    """Of a campaign that of the case that used most points, or compiled most."""
+def _cost_line(name: str, costs: Sequence[tuple[CaseRecord[PredictionDetail], CostRecord | None]]) -> str:
+    """A campaign's cost is that of the case that used most points, or compiled most."""
     widest: dict[object, CostRecord] = {}
-    for case, cost in found:
+    for case, cost in costs:
         if cost is not None and _size(cost) >= _size(widest.get(session(case), cost)):
             widest[session(case)] = cost
     return f"{name} profiling cost: {counted(len(widest), 'session')}, {cost_words(list(widest.values()))}"
@@ -225,19 +225,19 @@ def _gated(rival: RivalDetail) -> float | None:
     return math.copysign(rival.gate_error, rival.error)
 
 
-def _error_chart(found: Sequence[JudgedWorkload]) -> Chart:
+def _error_chart(workloads: Sequence[JudgedWorkload]) -> Chart:
     """The error of each workload with its interval, the repeat error and the limit; rivals' errors beside it."""
-    names, limit = [label(item.workload) for item in found], common_limit(found)
-    errors = percents(item.error for item in found)
-    ends = [(100 * low, 100 * high) for low, high in (item.interval for item in found)]
-    span = 110 * max([limit or 0.0, 0.01, *(reach for item in found for reach in _reach(item))])
+    names, limit = [label(item.workload) for item in workloads], common_limit(workloads)
+    errors = percents(item.error for item in workloads)
+    ends = [(100 * low, 100 * high) for low, high in (item.interval for item in workloads)]
+    span = 110 * max([limit or 0.0, 0.01, *(reach for item in workloads for reach in _reach(item))])
     shown = "" if limit is None else f"; the limit is {limit:.4g} either way"
-    rivals = any(item.case.detail.predictors for item in found)
-    held, summed = "held to the limit", "error of the sum, 95 % interval"
+    rivals = any(item.case.detail.predictors for item in workloads)
+    gated, summed = "held to the limit", "error of the sum, 95 % interval"
     return build.chart(
         "Prediction error by workload",
-        f"Signed prediction errors of {len(found)} workloads, from {min(item.error for item in found):+.2%} to "
-        f"{max(item.error for item in found):+.2%}{shown}.",
+        f"Signed prediction errors of {len(workloads)} workloads, from {min(item.error for item in workloads):+.2%} to "
+        f"{max(item.error for item in workloads):+.2%}{shown}.",
         (
             PREDICTION_ERROR,
             REPEAT_ERROR,
@@ -245,10 +245,10 @@ def _error_chart(found: Sequence[JudgedWorkload]) -> Chart:
             *((RIVALS,) if rivals else ()),
         ),
         [
-            _repeat_bars(names, found),
+            _repeat_bars(names, workloads),
             build.marks(
-                held,
-                percents(item.gated_error for item in found),
+                gated,
+                percents(item.gated_error for item in workloads),
                 names,
                 "{y}: {x:+.2f} %",
                 color=ORANGE,
@@ -263,13 +263,13 @@ def _error_chart(found: Sequence[JudgedWorkload]) -> Chart:
                 color=BLUE,
                 x_ends=ends,
             ),
-            *_rival_marks(names, found),
+            *_rival_marks(names, workloads),
         ],
         (axis("prediction error, %", span=(-span, span)), category_axis(names)),
         Table(
             caption="Prediction by workload",
             header=("workload", "measured ms", "predicted ms", "error %", "95 % interval %", "held to %", "± repeat %"),
-            rows=tuple(row for item in found for row in _error_rows(item)),
+            rows=tuple(row for item in workloads for row in _error_rows(item)),
         ),
         band=None if limit is None else (-100 * limit, 100 * limit),
     )
@@ -282,36 +282,36 @@ def _reach(item: JudgedWorkload) -> tuple[float, ...]:
     return abs(low), abs(high), abs(item.gated_error), abs(item.repeat_error or 0.0), *rivals
 
 
-def _repeat_bars(names: list[str], found: Sequence[JudgedWorkload]) -> DrawnSeries:
+def _repeat_bars(names: list[str], workloads: Sequence[JudgedWorkload]) -> DrawnSeries:
     """From minus to plus the repeat error: within it an error is noise."""
-    repeats = percents(item.repeat_error or 0.0 for item in found)
+    repeats = percents(item.repeat_error or 0.0 for item in workloads)
     return DrawnSeries(name="± repeat error", shape=Shape.SPAN, x=repeats, y=names, color=GREY, opacity=0.35)
 
 
-def _rival_marks(names: list[str], found: Sequence[JudgedWorkload]) -> list[DrawnSeries]:
+def _rival_marks(names: list[str], workloads: Sequence[JudgedWorkload]) -> list[DrawnSeries]:
     """A trace for each rival, over the workloads for which it has an error."""
     errors: dict[str, dict[str, float]] = {}
-    for name, item in zip(names, found, strict=True):
+    for name, item in zip(names, workloads, strict=True):
         for predictor, rival in item.case.detail.predictors.items():
             if rival.error is not None:
                 errors.setdefault(rival_title(predictor, rival), {})[name] = rival.error
     return [
         build.marks(
             predictor,
-            percents(known.values()),
-            list(known),
+            percents(by_workload.values()),
+            list(by_workload),
             "{y}: {x:+.2f} %",
             color=COLORS[-1 - index % 4],
             symbol=SYMBOLS[1 + index % 5],
         )
-        for index, (predictor, known) in enumerate(errors.items())
+        for index, (predictor, by_workload) in enumerate(errors.items())
     ]
 
 
 def _error_rows(item: JudgedWorkload) -> list[tuple[str, ...]]:
     """The workload's row, and one for each rival under the same measured time."""
     measured, interval = number_text.milliseconds(item.measured_s), item.case.judgement.error_interval
-    own = (
+    workload_row = (
         item.workload,
         measured,
         number_text.milliseconds(item.predicted_s),
@@ -332,7 +332,7 @@ def _error_rows(item: JudgedWorkload) -> list[tuple[str, ...]]:
         )
         for name, rival in item.case.detail.predictors.items()
     ]
-    return [own, *rivals]
+    return [workload_row, *rivals]
 
 
 def _around(error: float | None, half: float | None) -> tuple[float, float] | None:
@@ -343,19 +343,19 @@ def _interval(ends: tuple[float, float] | None) -> str:
     return number_text.UNKNOWN if ends is None else " to ".join(number_text.percent(end, signed=True) for end in ends)
 
 
-def _batch_chart(found: Sequence[JudgedWorkload]) -> Chart | None:
+def _batch_chart(workloads: Sequence[JudgedWorkload]) -> Chart | None:
     """Every drawn batch: predicted over measured, with the line of equality and the limit around it."""
-    found = [item for item in found if item.batches]
-    if not found:
+    workloads = [item for item in workloads if item.batches]
+    if not workloads:
         return None
-    times_ms = [1e3 * seconds for item in found for batch in item.batches for seconds in batch]
+    times_ms = [1e3 * seconds for item in workloads for batch in item.batches for seconds in batch]
     low, high = min(times_ms) / 1.3, max(times_ms) * 1.3
     ticks, span = round_ticks(low, high), (low, high)
-    rows = [(item.workload, index, *batch) for item in found for index, batch in enumerate(item.batches)]
-    limit = common_limit(found)
+    rows = [(item.workload, index, *batch) for item in workloads for index, batch in enumerate(item.batches)]
+    limit = common_limit(workloads)
     return build.chart(
         "Predicted and measured by batch",
-        f"{len(rows)} batches of {len(found)} workloads; nearer to the diagonal is a better prediction.",
+        f"{len(rows)} batches of {len(workloads)} workloads; nearer to the diagonal is a better prediction.",
         (BATCHES, *_limit_note(limit)),
         [
             *(
@@ -368,7 +368,7 @@ def _batch_chart(found: Sequence[JudgedWorkload]) -> Chart | None:
                     symbol=SYMBOLS[index % len(SYMBOLS)],
                     size=9,
                 )
-                for index, item in enumerate(found)
+                for index, item in enumerate(workloads)
             ),
         ],
         (log_axis("measured, ms", ticks, span), log_axis("predicted, ms", ticks, span)),
@@ -392,9 +392,9 @@ def _limit_note(limit: float | None) -> tuple[str, ...]:
     return () if limit is None else (f"The green band is the limit, {100 * limit:.4g} % either way.",)
 
 
-def _padding_chart(found: Sequence[JudgedWorkload]) -> Chart | None:
+def _padding_chart(workloads: Sequence[JudgedWorkload]) -> Chart | None:
     """Padding fractions of prefill and decode by workload; the table says how many requests no bucket held."""
-    details = [item.case.detail for item in found if item.case.detail.prefill_padding_fraction is not None]
+    details = [item.case.detail for item in workloads if item.case.detail.prefill_padding_fraction is not None]
     if not details:
         return None
     names = [detail.workload for detail in details]

@@ -30,9 +30,9 @@ Times = dict[int, tuple[float, float | None]]
 """By bucket, seconds and their standard error."""
 
 
-def bucket_charts(found: Profiles) -> tuple[Chart, ...]:
+def bucket_charts(profiles: Profiles) -> tuple[Chart, ...]:
     """A chart of each of the two times."""
-    details = sorted((case.detail for case in found), key=lambda detail: detail.bucket)
+    details = sorted((case.detail for case in profiles), key=lambda detail: detail.bucket)
     if not details:
         return ()
     ttft: Times = {detail.bucket: (detail.ttft_s, detail.ttft_error_s) for detail in details}
@@ -48,10 +48,10 @@ def _estimated(details: Sequence[ProfileDetail], name: str) -> dict[int, float]:
     return {one.bucket: seconds for one in details if (seconds := getattr(one, name)) is not None}
 
 
-def cost_lines(found: Profiles) -> list[str]:
-    """Of LENS: one session compiles all buckets of a device, model and batch size."""
-    costs = [case.detail.cost for case in found if case.detail.cost is not None]
-    sessions = {session(case) for case in found if case.detail.cost is not None}
+def cost_lines(profiles: Profiles) -> list[str]:
+    """The line tells what LENS cost: one session compiles all buckets of a device, model and batch size."""
+    costs = [case.detail.cost for case in profiles if case.detail.cost is not None]
+    sessions = {session(case) for case in profiles if case.detail.cost is not None}
     return (
         [
             f"LENS profiling cost: {counted(len(sessions), 'session')}, {counted(len(costs), 'bucket')}, "
@@ -99,7 +99,7 @@ def _time_chart(name: str, note: str, color: str, times: Times, estimated: dict[
     series = [build.treads(name, buckets, values, "bucket {x}: {y:.4g} ms", color=color, ends=ends)]
     if estimated:
         times_ms = milliseconds(list(estimated.values()))
-        series.append(build.line(BY_COMPILER, list(estimated), times_ms, "bucket {x}: {y:.4g} ms", place=2))
+        series.append(build.line(BY_COMPILER, list(estimated), times_ms, "bucket {x}: {y:.4g} ms", index=2))
     columns: build.Columns[int] = (
         ("bucket", lambda bucket: str(bucket)),
         (f"{name} ms", lambda bucket: number_text.milliseconds(times[bucket][0])),

@@ -102,16 +102,16 @@ def parts(cases: Cases, rounds: Rounds) -> Parts:
 
 def lines(cases: Cases) -> list[str]:
     """Errors and costs of LENS and its rivals, engines without buckets, padding waste."""
-    found = cases.of("prediction", PredictionDetail)
+    predictions = cases.of("prediction", PredictionDetail)
     return [
-        *error_lines(judged(found)),
+        *error_lines(judged(predictions)),
         *mean_error_lines(cases.of("mean_error", MeanErrorDetail)),
         *_of_shown_kinds(cases),
         *coverage_lines(cases.of("band_coverage", CoverageDetail)),
         *cost_lines(cases.of("profile", ProfileDetail)),
-        *rival_lines(found),
+        *rival_lines(predictions),
         *continuous_lines(cases),
-        *padding_lines(found),
+        *padding_lines(predictions),
     ]
 
 
@@ -119,10 +119,10 @@ def _of_shown_kinds(cases: Cases) -> list[str]:
     return [line for kind in SUITE.shown_kinds() for line in kind.lines(cases)]
 
 
-def _mean_errors(found: Sequence[CaseRecord[MeanErrorDetail]]) -> list[str]:
+def _mean_errors(cases: Sequence[CaseRecord[MeanErrorDetail]]) -> list[str]:
     """What the mean_error case of the campaign says."""
     remarks = []
-    for detail in (case.detail for case in found):
+    for detail in (case.detail for case in cases):
         remarks.append(
             f"Mean prediction error {detail.mean:.2%} (signed mean {detail.signed_mean:.2%}, "
             f"median {detail.median:.2%}, p90 {detail.p90:.2%}, max {detail.max:.2%})."

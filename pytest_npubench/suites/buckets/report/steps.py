@@ -21,9 +21,9 @@ SLOPE = (
 HOVER = "{x} tokens: {y:.4g} ms"
 
 
-def steps_chart(found: Sequence[CaseRecord[StepsDetail]]) -> Chart | None:
+def steps_chart(cases: Sequence[CaseRecord[StepsDetail]]) -> Chart | None:
     """Prefill seconds by length, from all steps cases together."""
-    details = sorted((case.detail for case in found), key=lambda detail: detail.bucket)
+    details = sorted((case.detail for case in cases), key=lambda detail: detail.bucket)
     times_s = {int(length): seconds for detail in details for length, seconds in detail.lengths_s.items()}
     if not times_s:
         return None
@@ -49,7 +49,7 @@ def steps_chart(found: Sequence[CaseRecord[StepsDetail]]) -> Chart | None:
             (
                 ("length, tokens", lambda length: str(length)),
                 ("prefill ms", lambda length: number_text.milliseconds(times_s[length])),
-                ("bucket", lambda length: _place(length, boundaries)),
+                ("bucket", lambda length: _bucket_name(length, boundaries)),
             ),
             lengths,
         ),
@@ -66,5 +66,5 @@ def _jumps_inside(detail: StepsDetail) -> list[int]:
     return [right for _, right, jump, _ in detail.jumps if jump == observed and right <= detail.bucket]
 
 
-def _place(length: int, boundaries: Sequence[int]) -> str:
+def _bucket_name(length: int, boundaries: Sequence[int]) -> str:
     return next((str(bucket) for bucket in boundaries if length <= bucket), f"above {boundaries[-1]}")

@@ -35,7 +35,7 @@ def attainment_chart(case: CaseRecord[AttainmentDetail]) -> Chart:
     title, rates = f"SLO attainment by rate, {workload}", detail.rate_per_s
     attained = {policy: detail.attainment[policy] for policy in STYLES if detail.attainment.get(policy)}
     spans = (f"{name} {rows[0][0]:.0%} to {rows[-1][0]:.0%}" for name, rows in attained.items())
-    columns = [(policy, place) for policy in attained for place in range(len(PARTS))]
+    columns = [(policy, part) for policy in attained for part in range(len(PARTS))]
     return chart(
         title,
         f"Share of requests that attain their SLO under {workload} at {rates[0]:.3g} to {rates[-1]:.3g} req/s: "
@@ -56,9 +56,9 @@ def attainment_chart(case: CaseRecord[AttainmentDetail]) -> Chart:
             ),
             *(
                 line(
-                    f"{policy}, {PARTS[place]} alone",
+                    f"{policy}, {PARTS[part]} alone",
                     rates,
-                    percents(row[place] for row in rows),
+                    percents(row[part] for row in rows),
                     HOVER,
                     color=STYLES[policy][0],
                     symbol=f"{STYLES[policy][1]}{ending}" if ending else CROSSES[policy],
@@ -67,7 +67,7 @@ def attainment_chart(case: CaseRecord[AttainmentDetail]) -> Chart:
                     size=6,
                 )
                 for policy, rows in attained.items()
-                for place, dash, ending in SPLIT
+                for part, dash, ending in SPLIT
             ),
             *(_capacity_mark(policy, *detail.capacity.get(policy, UNKNOWN)) for policy in attained),
         ],
@@ -79,10 +79,10 @@ def attainment_chart(case: CaseRecord[AttainmentDetail]) -> Chart:
                 ("times the load's rate", lambda index: f"{detail.factors[index]:.3g}"),
                 *(
                     (
-                        f"{policy}, {PARTS[place]} %",
-                        lambda index, policy=policy, place=place: number_text.percent(attained[policy][index][place]),
+                        f"{policy}, {PARTS[part]} %",
+                        lambda index, policy=policy, part=part: number_text.percent(attained[policy][index][part]),
                     )
-                    for policy, place in columns
+                    for policy, part in columns
                 ),
             ],
             range(len(rates)),
@@ -110,18 +110,18 @@ def capacity_table(case: CaseRecord[AttainmentDetail]) -> Table:
 
 
 def _capacity_mark(policy: str, rate: float | None, interval: tuple[float | None, float | None] | None) -> DrawnSeries:
-    """On the line of 90 %; nothing where no capacity is known."""
-    color, known = STYLES[policy][0], [] if rate is None else [rate]
+    """The mark lies on the line of 90 %; a policy without a capacity has none."""
+    color, capacities = STYLES[policy][0], [] if rate is None else [rate]
     low, high = interval or (None, None)
     return marks(
         f"{policy}, capacity",
-        known,
-        [90.0] * len(known),
+        capacities,
+        [90.0] * len(capacities),
         "capacity {x:.3g} req/s",
         color=color,
         symbol="diamond-open",
         size=12,
-        x_ends=() if low is None or high is None else [(low, high)] * len(known),
+        x_ends=() if low is None or high is None else [(low, high)] * len(capacities),
     )
 
 

@@ -85,26 +85,26 @@ def iterations_of(block: ServedBlock) -> tuple[DrawnIteration, ...]:
         raise MeasurementError("columns of iterations of several lengths")
     if any(end_s > next_s + ROUNDING_S for end_s, next_s in zip(log.end_s, log.start_s[1:], strict=False)):
         raise MeasurementError("iterations of several devices")
-    found, at_layer = [], 0
-    for place, (start_s, end_s) in enumerate(zip(log.start_s, log.end_s, strict=True)):
-        num_tokens, num_layers = log.num_prefill_tokens[place], log.num_prefill_layers[place]
+    iterations, at_layer = [], 0
+    for index, (start_s, end_s) in enumerate(zip(log.start_s, log.end_s, strict=True)):
+        num_tokens, num_layers = log.num_prefill_tokens[index], log.num_prefill_layers[index]
         first = at_layer
         if num_tokens:
             if num_layers < 1 or first + num_layers > block.num_layers:
                 raise MeasurementError("layer groups that do not follow each other")
             at_layer = (first + num_layers) % block.num_layers
-        found.append(
+        iterations.append(
             DrawnIteration(
                 start_s=start_s - block.started_s,
                 end_s=end_s - block.started_s,
-                num_decode=log.num_decode[place],
+                num_decode=log.num_decode[index],
                 num_prefill_tokens=num_tokens,
                 first=first if num_tokens else 0,
                 stop=first + num_layers if num_tokens else 0,
                 requests=tuple(_on_their_way(block, start_s, end_s)) if num_tokens else (),
             )
         )
-    return tuple(found)
+    return tuple(iterations)
 
 
 def _on_their_way(block: ServedBlock, start_s: float, end_s: float) -> Iterator[int]:
@@ -117,12 +117,12 @@ def _on_their_way(block: ServedBlock, start_s: float, end_s: float) -> Iterator[
 
 def _blocks(points: Round, preferred: frozenset[str]) -> tuple[str, Mapping[str, ServedBlock]]:
     """The load with most policies, and the block of each."""
-    found: dict[str, dict[str, ServedBlock]] = {}
+    by_load: dict[str, dict[str, ServedBlock]] = {}
     behind = f"/{RUN}"
     names = (column.removesuffix(behind) for column in points if column.endswith(behind))
     for name in sorted(names, key=lambda name: (name not in preferred, name)):
         match = SERVED.fullmatch(name)
-        if match is None or match[1] in found.get(match[3], {}):
+        if match is None or match[1] in by_load.get(match[3], {}):
             continue
         try:
             (block,) = ServedBlock.of_columns(columns_of(points, name))
@@ -130,8 +130,8 @@ def _blocks(points: Round, preferred: frozenset[str]) -> tuple[str, Mapping[str,
         except MeasurementError:
             continue
         if has_prefill:
-            found.setdefault(match[3], {})[match[1]] = block
-    return max(found.items(), key=lambda item: len(item[1]), default=("", {}))
+            by_load.setdefault(match[3], {})[match[1]] = block
+    return max(by_load.items(), key=lambda item: len(item[1]), default=("", {}))
 
 
 def _window(blocks: Mapping[str, ServedBlock]) -> list[_Row]:
@@ -159,14 +159,14 @@ def _window(blocks: Mapping[str, ServedBlock]) -> list[_Row]:
 def _chart(load: str, rows: Sequence[_Row]) -> Chart:
     title = f"Who ran in which layers, {load}"
     every = [(row, one) for row in rows for one in row.iterations]
-    told = (
+    summaries = (
         f"{row.name.partition(':')[0]} prefills up to {max(sizes)} of {row.num_layers} layers at once"
         for row in rows
         if (sizes := [one.stop - one.first for one in row.iterations if one.num_prefill_tokens])
     )
     return chart(
         title,
-        f"Iterations under {load}: {', '.join(told)}.",
+        f"Iterations under {load}: {', '.join(summaries)}.",
         (ITERATIONS, REPORTED),
         [
             _boxes("decode", ((row, one) for row, one in every if one.num_decode), whole=True),
@@ -190,21 +190,21 @@ def _chart(load: str, rows: Sequence[_Row]) -> Chart:
 
 
 def _boxes(name: str, items: Iterable[tuple[_Row, DrawnIteration]], *, whole: bool) -> DrawnSeries:
-    """Of decode over all layers, of prefill over its own."""
-    found = list(items)
+    """Boxes of decode span all layers, boxes of prefill their own."""
+    drawn = list(items)
     return DrawnSeries(
         name=name,
         shape=Shape.BOXES,
-        x=[one.start_s * 1e3 for _, one in found],
-        y=[row.name for row, _ in found],
+        x=[one.start_s * 1e3 for _, one in drawn],
+        y=[row.name for row, _ in drawn],
         color=GREY if whole else BLUE,
         pattern="/" if whole else "",
         opacity=0.6 if whole else 1,
-        x_ends=[(one.start_s * 1e3, one.end_s * 1e3) for _, one in found],
-        y_ends=[(0.0, 1.0) if whole else (one.first / row.num_layers, one.stop / row.num_layers) for row, one in found],
-        labels=[] if whole else [_label(one.requests) for _, one in found],
-        says=[_in_words(one) for _, one in found],
-        in_legend=bool(found),
+        x_ends=[(one.start_s * 1e3, one.end_s * 1e3) for _, one in drawn],
+        y_ends=[(0.0, 1.0) if whole else (one.first / row.num_layers, one.stop / row.num_layers) for row, one in drawn],
+        labels=[] if whole else [_label(one.requests) for _, one in drawn],
+        says=[_in_words(one) for _, one in drawn],
+        in_legend=bool(drawn),
     )
 
 
@@ -213,10 +213,12 @@ def _label(requests: Sequence[int]) -> str:
     return "".join(map(str, requests[:1])) + ("+" if len(requests) > 1 else "")
 
 
-def _in_words(one: DrawnIteration) -> str:
+def _in_words(iteration: DrawnIteration) -> str:
     """What an iteration ran: "prefill of request 3 (64 tokens) in layers 1 to 2 and decode of 4, 12 to 15 ms"."""
-    prefill = f"prefill of request {one.numbers} ({one.num_prefill_tokens:,} tokens) in layers {one.layers}"
-    decode = f"decode of {one.num_decode:,}"
-    parts = [*([prefill] if one.num_prefill_tokens else ()), *([decode] if one.num_decode else ())]
-    start, end = map(number_text.milliseconds, (one.start_s, one.end_s))
+    prefill = (
+        f"prefill of request {iteration.numbers} ({iteration.num_prefill_tokens:,} tokens) in layers {iteration.layers}"
+    )
+    decode = f"decode of {iteration.num_decode:,}"
+    parts = [*([prefill] if iteration.num_prefill_tokens else ()), *([decode] if iteration.num_decode else ())]
+    start, end = map(number_text.milliseconds, (iteration.start_s, iteration.end_s))
     return f"{' and '.join(parts)}, {start} to {end} ms"

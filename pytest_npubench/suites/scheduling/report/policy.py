@@ -80,7 +80,7 @@ class ServedLoad:
     terms: str
     policies: tuple[PolicyDetail, ...]
 
-    def known(self, figure: str) -> list[tuple[PolicyDetail, ServedFigure]]:
+    def policy_figures(self, figure: str) -> list[tuple[PolicyDetail, ServedFigure]]:
         """The policies that have a figure of that name, valued or not."""
         return [(item, item.figures[figure]) for item in self.policies if figure in item.figures]
 
@@ -125,10 +125,10 @@ def policy_table(load: ServedLoad) -> Table:
         (
             ("figure", heading),
             *((item.policy, _value_of(item)) for item in load.policies),
-            ("n", lambda name: _counts(figure for _, figure in load.known(name))),
+            ("n", lambda name: _counts(figure for _, figure in load.policy_figures(name))),
             ("definition", lambda name: _definition(name, load)),
         ),
-        [name for name in FIGURES if not name.startswith(LATENCIES) and load.known(name)],
+        [name for name in FIGURES if not name.startswith(LATENCIES) and load.policy_figures(name)],
         note=f"{POLICIES}{f' Settings: {settings}.' if settings else ''}",
     )
 
@@ -188,22 +188,22 @@ def _counts(figures: Iterable[ServedFigure]) -> str:
 def _definition(name: str, load: ServedLoad) -> str:
     """What the figure means, and each note once with the policies it is about where others do not share it; of a
     figure that nobody has one note."""
-    known = load.known(name)
+    policy_figures = load.policy_figures(name)
     notes: dict[str, list[str]] = {}
-    for item, figure in known:
+    for item, figure in policy_figures:
         if figure.note:
             notes.setdefault(figure.note, []).append(item.policy)
-    said = [note if len(own) == len(known) else f"{', '.join(own)}: {note}" for note, own in notes.items()]
-    if all(figure.value is None for _, figure in known):
+    said = [note if len(own) == len(policy_figures) else f"{', '.join(own)}: {note}" for note, own in notes.items()]
+    if all(figure.value is None for _, figure in policy_figures):
         said = list(notes)[:1]
-    return "; ".join((known[0][1].definition, *said))
+    return "; ".join((policy_figures[0][1].definition, *said))
 
 
 def _latency_row(time: str, item: PolicyDetail) -> tuple[str, ...] | None:
     """None where the policy has no such latency."""
     figures = {part: item.figures.get(f"{time}_{part}_s") for part in PARTS}
-    known = [figure for figure in figures.values() if figure is not None]
-    if not known:
+    present = [figure for figure in figures.values() if figure is not None]
+    if not present:
         return None
     cells = [
         number_text.UNKNOWN
@@ -211,7 +211,7 @@ def _latency_row(time: str, item: PolicyDetail) -> tuple[str, ...] | None:
         else _with_interval(figure, lambda value: UNAVAILABLE if value is None else number_text.milliseconds(value))
         for figure in figures.values()
     ]
-    return (time.upper(), item.policy, *cells, f"{known[0].num_samples:,}", _notes(figures))
+    return (time.upper(), item.policy, *cells, f"{present[0].num_samples:,}", _notes(figures))
 
 
 def _notes(figures: Mapping[str, ServedFigure | None]) -> str:
@@ -225,7 +225,7 @@ def _notes(figures: Mapping[str, ServedFigure | None]) -> str:
 
 
 def _bar_chart(title: str, name: str, note: str, loads: Sequence[ServedLoad]) -> Chart | None:
-    valued = [(load, [item for item in load.known(name) if item[1].value is not None]) for load in loads]
+    valued = [(load, [item for item in load.policy_figures(name) if item[1].value is not None]) for load in loads]
     shown = [(load, items) for load, items in valued if items]
     if not shown:
         return None

@@ -257,7 +257,7 @@ def test_rounds_of_all_campaigns_are_told_together(tmp_path: Path) -> None:
     journal = read_journal(tmp_path / "journal.jsonl")
     page = page_of([record for record in journal.records if record["record"] == "case"], journal)
     drift = figures(page)["Drift from round to round"].series
-    traces = {trace.told: trace.y for trace in drift if trace.told}
+    traces = {trace.title: trace.y for trace in drift if trace.title}
     assert traces == {point: pytest.approx([1.2, 0.8]) for point in points.values()}
     assert "6 rounds of 3 campaigns in 30.0 s." in page.text
 

@@ -169,12 +169,12 @@ def test_shares_of_the_solver_are_bars_and_its_times_marks() -> None:
         ("NPU only", "0:100", 0.0),
         ("activation", "25:75", 0.25),
     ]
-    assert many.told == (
+    assert many.sentence == (
         "ffn_down x 300 tokens: activation-centric, all on npu as 256+64, GPU 25.00 % of the outputs; decided, "
         "measured 2 ms, predicted 2.2 ms, best of all splits 1.8 ms, best single unit 3 ms; best split NPU only, "
         "all on npu as 64"
     )
-    assert "decided, measured 300 ns, predicted 330 ns" in small.told
+    assert "decided, measured 300 ns, predicted 330 ns" in small.sentence
     bars = [box for box in drawn(grid).iter(f"{SVG}rect") if box.get("pointer-events")]
     widths = [float(box.attrib["width"]) for box in bars]
     assert len(widths) == 4  # of units that have something to do
@@ -195,7 +195,7 @@ def test_shares_of_the_solver_are_bars_and_its_times_marks() -> None:
 
 texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=30)
 cells = st.none() | st.builds(
-    Cell, text=texts, told=texts, aside=texts, shade=st.none() | st.floats(0, 1), share=st.none() | st.floats(0, 1)
+    Cell, text=texts, sentence=texts, aside=texts, shade=st.none() | st.floats(0, 1), share=st.none() | st.floats(0, 1)
 )
 
 

@@ -343,7 +343,7 @@ def test_rounds_show_drift_of_each_unit_alone_and_failures_once(tmp_path: Path) 
             writer.append({"record": "case", **record, "fingerprint": digest})
     journal = read_journal(tmp_path / "journal.jsonl")
     page = page_of([record for record in journal.records if record["record"] == "case"], journal)
-    traces = {trace.told: trace.y for trace in figures(page)["Drift from round to round"].series if trace.told}
+    traces = {trace.title: trace.y for trace in figures(page)["Drift from round to round"].series if trace.title}
     assert traces == {
         "gpu/64x32x8 as 0:8/8": pytest.approx([1.2, 0.9, 0.9]),
         "npu/64x32x8 as 0:8/8": pytest.approx([1.2, 0.9, 0.9]),

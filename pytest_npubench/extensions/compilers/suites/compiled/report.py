@@ -125,8 +125,8 @@ def _chart(phase: Phase, profiles: Sequence[CaseRecord[CompiledDetail]]) -> Char
         f"{build.plain(estimated[-1])} ms in bucket {buckets[-1]}.",
         (ESTIMATE,),
         [
-            build.treads("estimated", buckets, estimated, "bucket {x}: {y:.4g} ms", place=list(Phase).index(phase)),
-            build.line("roofline", buckets, bounds, "bucket {x}: {y:.4g} ms", place=2, dash="dash", size=5),
+            build.treads("estimated", buckets, estimated, "bucket {x}: {y:.4g} ms", index=list(Phase).index(phase)),
+            build.line("roofline", buckets, bounds, "bucket {x}: {y:.4g} ms", index=2, dash="dash", size=5),
         ],
         (log_axis("bucket b, tokens", buckets), axis(f"{name}, ms", from_zero=True)),
         build.table(

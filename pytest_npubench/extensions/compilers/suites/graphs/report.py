@@ -149,8 +149,8 @@ def htp_chart(profiles: Profiles) -> Chart:
         f"Making the prefill graph: {prefill[0]:.1f} s for {buckets[0]} tokens, {prefill[-1]:.1f} s for {buckets[-1]}.",
         (COST,),
         [
-            build.line(phase.value, buckets, values, "bucket {x}: {y:.3g} s", place=place)
-            for place, (phase, values) in enumerate(seconds.items())
+            build.line(phase.value, buckets, values, "bucket {x}: {y:.3g} s", index=index)
+            for index, (phase, values) in enumerate(seconds.items())
         ],
         (log_axis("bucket b, tokens", buckets), axis("CPU seconds", from_zero=True)),
         build.table(

@@ -87,13 +87,13 @@ def effect_line(record: CaseRecord[FactorialDetail]) -> str:
     """ "offload, each alone: time sharing -4 %, shadow +17 %, out_of_order -36 %; error shadow -82 %; weights sharing
     -75 %"; what changes nothing is told of time alone."""
     effects = record.detail.effects
-    told = {
+    by_quantity = {
         "time": _changes(effects.time, always=True),
         "error": _changes(effects.error),
         "weights": _changes(effects.weight_bytes),
     }
     device = other_device(record)
-    shown = "; ".join(f"{name} {', '.join(changes)}" for name, changes in told.items() if changes)
+    shown = "; ".join(f"{name} {', '.join(changes)}" for name, changes in by_quantity.items() if changes)
     return f"offload, each alone: {shown}{f' ({device})' if device else ''}"
 
 

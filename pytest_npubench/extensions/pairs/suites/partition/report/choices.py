@@ -102,22 +102,22 @@ def _map(by_operator: dict[str, list[Case]]) -> Chart:
 def _cell(operator: str, case: Case) -> Cell:
     detail = case.detail
     what = f"{operator} x {_tokens(case)}: {_words(detail.strategy)}, {detail.split}"
-    known = [(name, text) for (name, *_), text in zip(TIMED, _texts(case), strict=True) if text != number_text.UNKNOWN]
-    times = ", ".join(f"{name} {text}" for name, text in reversed(known))
+    timed = [(name, text) for (name, *_), text in zip(TIMED, _texts(case), strict=True) if text != number_text.UNKNOWN]
+    times = ", ".join(f"{name} {text}" for name, text in reversed(timed))
     share = f"GPU {number_text.percent(detail.gpu_share)} % of the outputs"
     return Cell(
         text=_words(detail.strategy).removesuffix("-centric"),
         aside=_percents(detail.gpu_share),
         share=detail.gpu_share,
-        told=f"{what}, {share}; {times}; best split {_words(detail.best_strategy)}, {detail.best_split}",
+        sentence=f"{what}, {share}; {times}; best split {_words(detail.best_strategy)}, {detail.best_split}",
     )
 
 
-def _times(operator: str, own: Sequence[Case]) -> Chart:
-    names = [f"{_tokens(case)}, {_words(case.detail.strategy)}" for case in own]
-    known = [seconds for case in own for seconds in _seconds(case) if seconds is not None]
-    unit = number_text.time_unit(statistics.median(case.detail.decided_s for case in own))
-    regrets = ", ".join(f"{_tokens(case)} {number_text.percent(case.detail.regret, signed=True)} %" for case in own)
+def _times(operator: str, cases: Sequence[Case]) -> Chart:
+    names = [f"{_tokens(case)}, {_words(case.detail.strategy)}" for case in cases]
+    all_seconds = [seconds for case in cases for seconds in _seconds(case) if seconds is not None]
+    unit = number_text.time_unit(statistics.median(case.detail.decided_s for case in cases))
+    regrets = ", ".join(f"{_tokens(case)} {number_text.percent(case.detail.regret, signed=True)} %" for case in cases)
     title = f"Times of the solver's choices: {operator}"
     return chart(
         title,
@@ -126,7 +126,7 @@ def _times(operator: str, own: Sequence[Case]) -> Chart:
         [
             marks(
                 name,
-                [None if (value := seconds(case)) is None else value * unit.per_s for case in own],
+                [None if (value := seconds(case)) is None else value * unit.per_s for case in cases],
                 names,
                 f"{{y}}: {{x:.4g}} {unit.name}",
                 color=color,
@@ -135,16 +135,16 @@ def _times(operator: str, own: Sequence[Case]) -> Chart:
             )
             for name, color, symbol, size, seconds in TIMED
         ],
-        (spread_axis(unit.name, [seconds * unit.per_s for seconds in known]), category_axis(names)),
+        (spread_axis(unit.name, [seconds * unit.per_s for seconds in all_seconds]), category_axis(names)),
         table(
             title,
             (
                 ("tokens", lambda case: number_text.count(case.detail.shape[2])),
                 ("decided", lambda case: f"{_words(case.detail.strategy)}: {case.detail.split}"),
-                *((name, lambda case, place=place: _texts(case)[place]) for place, (name, *_) in enumerate(TIMED)),
+                *((name, lambda case, index=index: _texts(case)[index]) for index, (name, *_) in enumerate(TIMED)),
                 ("regret %", lambda case: number_text.percent(case.detail.regret, signed=True)),
             ),
-            own,
+            cases,
         ),
     )
 

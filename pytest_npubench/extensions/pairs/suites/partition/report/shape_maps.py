@@ -57,18 +57,18 @@ class ShapeColumn:
 
 
 def npu_map(records: Sequence[CaseRecord[NpuStageDetail]]) -> Chart | None:
-    found = (
+    candidates = (
         _column(one.model, operator_of(one), one.detail.tokens, one.detail.seconds, one.detail.stage_tokens)
         for one in records
     )
-    columns = [column for column in found if column is not None]
+    columns = [column for column in candidates if column is not None]
     any_stage = any(column.stage_tokens for column in columns)
     return _map("Speed of the static unit by shape", columns, (RATE, STAGE if any_stage else NO_STAGE))
 
 
 def gpu_map(records: Sequence[CaseRecord[GpuLinearDetail]]) -> Chart | None:
-    found = (_column(one.model, operator_of(one), one.detail.tokens, one.detail.seconds) for one in records)
-    columns = [column for column in found if column is not None]
+    candidates = (_column(one.model, operator_of(one), one.detail.tokens, one.detail.seconds) for one in records)
+    columns = [column for column in candidates if column is not None]
     return _map("Speed of the unit of dynamic shapes by shape", columns, (RATE,))
 
 
@@ -77,55 +77,55 @@ def side_map(
 ) -> Chart | None:
     """A row an operator, a column for each order of the operands and each shape of the weight."""
     median = statistics.median
-    found: dict[str, dict[str, float]] = {}
+    times_of: dict[str, dict[str, float]] = {}
     for order in orders:
         times_s = median(order.detail.weight_first_s), median(order.detail.activation_first_s)
-        found.setdefault(operator_of(order), {}).update(zip(SIDES[:2], times_s, strict=True))
+        times_of.setdefault(operator_of(order), {}).update(zip(SIDES[:2], times_s, strict=True))
     for shape in shapes:
         times_s = median(shape.detail.tall_s), median(shape.detail.wide_s)
-        found.setdefault(operator_of(shape), {}).update(zip(SIDES[2:], times_s, strict=True))
-    known = {name: own for name, own in found.items() if min(own.values()) > 0}
-    if not known:
+        times_of.setdefault(operator_of(shape), {}).update(zip(SIDES[2:], times_s, strict=True))
+    timed = {name: seconds for name, seconds in times_of.items() if min(seconds.values()) > 0}
+    if not timed:
         return None
     title = "Order and shape on the static unit"
-    texts = {name: number_text.figures([own.get(side) for side in SIDES], "s") for name, own in known.items()}
+    texts = {name: number_text.figures([seconds.get(side) for side in SIDES], "s") for name, seconds in timed.items()}
     return Chart(
         title=title,
-        summary=f"{title}: {'; '.join(_fastest(name, own) for name, own in known.items())}.",
+        summary=f"{title}: {'; '.join(_fastest(name, seconds) for name, seconds in timed.items())}.",
         notes=(ARMS,),
         figure=CellGrid(
             rows_title="operator",
-            rows=tuple(known),
+            rows=tuple(timed),
             columns=tuple((side, "") for side in SIDES),
             cells=tuple(
-                tuple(_side_cell(name, side, own, text) for side, text in zip(SIDES, texts[name], strict=True))
-                for name, own in known.items()
+                tuple(_side_cell(name, side, seconds, text) for side, text in zip(SIDES, texts[name], strict=True))
+                for name, seconds in timed.items()
             ),
             shades=("half as fast or less", "fastest of the row"),
         ),
         table=series_table(
             title,
             "operator",
-            list(known),
-            {side: [texts[name][place] for name in known] for place, side in enumerate(SIDES)},
+            list(timed),
+            {side: [texts[name][index] for name in timed] for index, side in enumerate(SIDES)},
         ),
         shows=("npu_order", "npu_shape"),
     )
 
 
-def _side_cell(name: str, side: str, own: Mapping[str, float], text: str) -> Cell | None:
-    if side not in own:
+def _side_cell(name: str, side: str, seconds: Mapping[str, float], text: str) -> Cell | None:
+    if side not in seconds:
         return None
-    share = min(own.values()) / own[side]
+    share = min(seconds.values()) / seconds[side]
     return Cell(
         text=text,
         shade=max(0.0, 2 * share - 1),
-        told=f"{name}, {side}: {text}, {number_text.percent(share)} % of the row's highest speed",
+        sentence=f"{name}, {side}: {text}, {number_text.percent(share)} % of the row's highest speed",
     )
 
 
-def _fastest(name: str, own: Mapping[str, float]) -> str:
-    return f"{name} fastest with {min(own, key=lambda side: own[side])}"
+def _fastest(name: str, seconds: Mapping[str, float]) -> str:
+    return f"{name} fastest with {min(seconds, key=lambda side: seconds[side])}"
 
 
 def _column(
@@ -185,7 +185,7 @@ def _cell(column: ShapeColumn, tokens: int, before: int | None, best: float) -> 
         text=f"{rate:.3g}" if rate < 1e3 else f"{rate:,.0f}",
         shade=rate / best,
         steps=column.begins_stage(tokens, before),
-        told=f"{shape}: {plain(rate)} GFLOP/s, {number_text.time(column.seconds[tokens])}, "
+        sentence=f"{shape}: {plain(rate)} GFLOP/s, {number_text.time(column.seconds[tokens])}, "
         f"{number_text.percent(rate / best)} % of the fastest cell",
     )
 
