@@ -94,5 +94,5 @@ def test_without_any_suites_the_error_says_what_to_do(
 
 def test_the_checkout_has_these_suites() -> None:
     found = run.find_suites(CHECKOUT)
-    assert found.names == ("buckets", "offload", "partition", "scheduling", "server")
+    assert found.names == ("buckets", "compiled", "graphs", "offload", "partition", "scheduling", "server")
     assert {path.parent.name for path in (CHECKOUT / "suites").glob("*/test_*.py")} == set(found.names)

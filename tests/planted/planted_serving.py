@@ -52,7 +52,7 @@ def executor(_: TorchServing, plan, __: str) -> VirtualExecutor:
         block_size_tokens=plan.serving.block_size_tokens,
     )
     if PLANTED == "more_bytes_of_experts":
-        made._expert_bytes *= MORE_LOADED
+        made._expert_bytes = int(made._expert_bytes * MORE_LOADED)
     return made
 
 

@@ -82,12 +82,15 @@ def test_ids_are_never_used_twice() -> None:
     assert len(set(ids)) == 6
 
 
-def test_the_same_prompts_every_time() -> None:
-    server = FakeServer()
-    used = engine(server)
-    used.run([Request(input_tokens=5, output_tokens=1)])
-    used.run([Request(input_tokens=5, output_tokens=1)])
-    assert server.asked[0][0].prompt == server.asked[1][0].prompt
+def test_each_run_has_prompts_of_its_own_and_two_engines_have_the_same() -> None:
+    servers = [FakeServer(), FakeServer()]
+    for server in servers:
+        used = engine(server)
+        for _ in range(2):
+            used.run([Request(input_tokens=5, output_tokens=1)])
+    first, again = [[requests[0].prompt for requests in server.asked] for server in servers]
+    assert first == again
+    assert first[0] != first[1]
 
 
 def test_a_failed_request_fails_the_run() -> None:
