@@ -188,11 +188,11 @@ def _grids(kind: str, details: Sequence[tuple[Record, Mapping[str, Any]]]) -> It
         for part, rows in _parts(detail, apart=len(details) > 1):
             rows_of.setdefault(part, []).extend((record, row) for row in rows)
     axes = {name: [record.axes.get(name) for record, _ in details] for record, _ in details for name in record.axes}
-    shared = [str(values[0]) for values in axes.values() if len(set(values)) == 1]
+    is_shared = {name: all(value == values[0] for value in values) for name, values in axes.items()}
+    shared = [str(values[0]) for name, values in axes.items() if is_shared[name]]
     head = ", ".join((words(kind)[:1].upper() + words(kind)[1:], *shared))
     for part, part_rows in rows_of.items():
-        differing = (name for name, values in axes.items() if len(set(values)) > 1)
-        about = {name: tuple(record.axes.get(name) for record, _ in part_rows) for name in differing}
+        about = {name: tuple(record.axes.get(name) for record, _ in part_rows) for name in axes if not is_shared[name]}
         paths = dict.fromkeys(path for _, row in part_rows for path in row)
         columns = {path: tuple(row.get(path) for _, row in part_rows) for path in paths}
         filled = {

@@ -18,7 +18,7 @@ WHY = {
     "scheduling/kinds/attainment.py": ["capacity_ratio"],  # both capacities are judged
     "scheduling/kinds/identical_tokens.py": ["{policy}_requests_with_other_tokens"],  # a limit in fp32, shown below
     "compiled/kinds/profile.py": ["compile_ratio"],  # one sample a session decides nothing
-    "graphs/kinds/layers.py": ["{phase.value}_spill_bytes", "compile_cpu_s"],  # its bytes are judged; threads share cores
+    "graphs/kinds/layers.py": ["{phase.value}_spill_bytes", "compile_cpu_s"],  # bytes are judged; threads share cores
     "graphs/kinds/making.py": ["compile_cpu_s"],  # as above
     "planning/kinds/simulated_coverage.py": ["{name}_covered_fraction"],  # the case's own limit counts the misses
 }

@@ -53,7 +53,9 @@ class ShapeColumn:
     def begins_stage(self, tokens: int, before: int | None) -> bool:
         """Whether a stage ends between the row above and this one."""
         width = self.stage_tokens
-        return width is not None and before is not None and -(-tokens // width) != -(-before // width)
+        if not width or before is None:
+            return False
+        return -(-tokens // width) != -(-before // width)
 
 
 def npu_map(records: Sequence[CaseRecord[NpuStageDetail]]) -> Chart | None:
