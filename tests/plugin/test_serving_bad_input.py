@@ -117,7 +117,7 @@ def test_prefill_and_decode_in_two_processes(tmp_path):
     folder = SuiteFolder(tmp_path)
     # the requests come all but at once, so that it is over soon
     folder.hardware("served", serving(utilisation=4, experiments=["disaggregated"]))
-    run = folder.run("scheduling", "-k", "served", env={"OMP_NUM_THREADS": "2"})
+    run = folder.run("scheduling", "-k", "served", "--npubench-accept", env={"OMP_NUM_THREADS": "2"})
     run.assert_measured("/disaggregated/")
     (record,) = run.cases.values()
     detail = record["detail"]
