@@ -8,18 +8,18 @@ upgraded server is the same key across `runtime`. Driver, compiler and the hardw
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Any
 
 from pytest_npubench.backends.cpu import processor_name
 from pytest_npubench.backends.protocol import Device, Probe, Runtime, Stack
+from pytest_npubench.backends.remote_runtime import RemoteRuntime
 from pytest_npubench.backends.server_address import URL, ServerAddress, address_of
 from pytest_npubench.backends.server_facts import ServedModel, ServerFacts, ask_server
 from pytest_npubench.backends.telemetry.state import Telemetry
-from pytest_npubench.core.measurement import CompileRecord
 from pytest_npubench.core.server_access import shown
-from pytest_npubench.errors import ConfigError, DeviceUnavailableError, MeasurementError
+from pytest_npubench.errors import ConfigError, DeviceUnavailableError
 
 FAMILY = "server"
 ANSWER_S = 10.0
@@ -57,11 +57,14 @@ class ServerBackend:
         return None
 
 
-class ServerRuntime:
+class ServerRuntime(RemoteRuntime):
     """One model of one server. Requests reach it over HTTP, not as functions."""
 
+    takes = "a server takes requests"
+    elsewhere = "a Python callable does not run on a server; the suite `server` loads one"
+
     def __init__(self, address: ServerAddress, model: ServedModel, software: str | None) -> None:
-        self.compiles: list[CompileRecord] = []
+        super().__init__()
         self.address = address
         self.model = model
         self.software = software
@@ -69,21 +72,6 @@ class ServerRuntime:
     @property
     def devices(self) -> Sequence[Any]:
         return (self.model,)
-
-    @property
-    def num_process_compiles(self) -> int:
-        """0: this process compiles nothing for a server."""
-        return 0
-
-    def compile(
-        self, name: str, function: Callable[..., Any], *arguments: Any, donate: tuple[int, ...] = (), out: Any = None
-    ) -> Callable[..., Any]:
-        """Raises DeviceUnavailableError always."""
-        raise DeviceUnavailableError(f"{name}: a server takes requests, no Python function")
-
-    def synchronize(self, value: Any) -> None:
-        """Raises MeasurementError always: a callable of this process never runs on the server."""
-        raise MeasurementError("a Python callable does not run on a server; the suite `server` loads one")
 
     def stack(self) -> Stack:
         where = f"this machine, {processor_name()}" if self.address.is_local else f"host {self.address.host_digest}"
@@ -95,9 +83,6 @@ class ServerRuntime:
             compiler=None,
             extra=(("context_tokens", "unknown" if context is None else str(context)),),
         )
-
-    def close(self) -> None:
-        """Nothing is held: each block has connections of its own."""
 
     def telemetry(self) -> Telemetry | None:
         """None: rounds are watched by the clocks alone. What else this machine does shows in the client's stalls."""

@@ -12,15 +12,15 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from pytest_npubench.backends.protocol import Device, Probe, Runtime, Stack
+from pytest_npubench.backends.remote_runtime import RemoteRuntime
 from pytest_npubench.backends.telemetry.state import DeviceState, Telemetry
-from pytest_npubench.core.measurement import CompileRecord
-from pytest_npubench.errors import DeviceUnavailableError, MeasurementError
+from pytest_npubench.errors import DeviceUnavailableError
 from pytest_npubench.extensions.compilers.hub.client_errors import CONFIGURE
 from pytest_npubench.extensions.compilers.hub.probe import read_answer
 from pytest_npubench.extensions.compilers.hub.service import AiHubService, HubDevice
@@ -66,14 +66,17 @@ class QualcommBackend:
         return None
 
 
-class AiHubRuntime:
+class AiHubRuntime(RemoteRuntime):
     """One phone of the service. Graphs reach it as jobs of `service`, not as functions.
 
     `qairt` is (what options call the version, full version) of the tools that jobs are pinned to, None for unknown.
     """
 
+    takes = "Qualcomm AI Hub takes exported graphs"
+    elsewhere = "a Python callable does not run on a device of Qualcomm AI Hub; its suites can"
+
     def __init__(self, service: AiHubService, device: HubDevice, qairt: tuple[str, str] | None) -> None:
-        self.compiles: list[CompileRecord] = []
+        super().__init__()
         self.service = service
         self.device = device
         self.qairt = qairt
@@ -81,21 +84,6 @@ class AiHubRuntime:
     @property
     def devices(self) -> Sequence[Any]:
         return (self.device,)
-
-    @property
-    def num_process_compiles(self) -> int:
-        """0: this process compiles nothing for a phone."""
-        return 0
-
-    def compile(
-        self, name: str, function: Callable[..., Any], *arguments: Any, donate: tuple[int, ...] = (), out: Any = None
-    ) -> Callable[..., Any]:
-        """Raises DeviceUnavailableError always."""
-        raise DeviceUnavailableError(f"{name}: Qualcomm AI Hub takes exported graphs, no Python function")
-
-    def synchronize(self, value: Any) -> None:
-        """Raises MeasurementError always: a callable of this process never runs on the phone."""
-        raise MeasurementError("a Python callable does not run on a device of Qualcomm AI Hub; its suites can")
 
     def stack(self) -> Stack:
         device, service = self.device, self.service
@@ -110,9 +98,6 @@ class AiHubRuntime:
             compiler=version,
             extra=(("service", service.host), ("qai-hub", service.version)),
         )
-
-    def close(self) -> None:
-        """Nothing is held: a job runs on whether or not anybody waits."""
 
     def telemetry(self) -> Telemetry:
         return PhoneTelemetry()
