@@ -1,10 +1,13 @@
-"""Hooks for people who add to the suites without touching this package. Each returns a sequence of its things."""
+"""Hooks by which a conftest adds what belongs to its own project. Each returns a sequence of its things.
+
+What a distribution adds for every project comes in by entry points (core/registry.py).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pytest_npubench.backends.protocol import Backend
@@ -13,7 +16,8 @@ if TYPE_CHECKING:
 
 
 def pytest_npubench_backends() -> Sequence[Backend]:
-    """Backends that replace the shipped backends of their families."""
+    """Backends that replace the shipped backends of their families, such as a stand-in for a device that is elsewhere.
+    A distribution cannot do this: to an entry point a name of ours is taken."""
     return ()
 
 
@@ -29,9 +33,4 @@ def pytest_npubench_shapes() -> Sequence[DecoderShape]:
 
 def pytest_npubench_workloads() -> Sequence[Workload]:
     """Workloads that hardware files may name."""
-    return ()
-
-
-def pytest_npubench_partition_strategies() -> Sequence[Any]:
-    """Ways to split an operator between two units; a solver chooses from all that are no baselines."""
     return ()

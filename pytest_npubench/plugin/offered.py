@@ -16,8 +16,6 @@ REGISTRIES = {
     "pytest_npubench.predictors": "pytest_npubench.predictors",
 }
 """Who knows which of its names another distribution registers as well, by the group of its entry points."""
-HOOKS = "pytest_npubench.hooks"
-"""The group in which extensions name a hook, and the function that takes one thing that the hook offers."""
 
 
 def faults() -> tuple[str, ...]:
@@ -40,6 +38,3 @@ def register_hooks(config: pytest.Config) -> None:
     ):
         for thing in chain.from_iterable(offered):
             import_module(f"pytest_npubench.{module}").register(thing)
-    for name, entry in entry_points.extensions("hook", HOOKS).items():
-        for thing in chain.from_iterable(getattr(hook, name)()):
-            entry.load(callable, "function")(thing)

@@ -33,7 +33,7 @@ def distribution(folder: Path, name: str, files: Mapping[str, str], points: Mapp
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(text, encoding="utf-8")
     metadata = folder / f"{name.replace('-', '_')}-1.0.dist-info"
-    metadata.mkdir(parents=True)
+    metadata.mkdir(parents=True, exist_ok=True)
     (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n", encoding="utf-8")
     groups = (
         f"[{group}]\n" + "".join(f"{key} = {value}\n" for key, value in own.items()) for group, own in points.items()

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from additions.third_party import distribution
 
 from pytest_npubench.backends.protocol import Device
 from pytest_npubench.campaign.lock import device_lock
@@ -20,11 +21,8 @@ OUTSIDE = "--npubench-engine=outside"
 def registered(project: Project, *names: str, value: str = "outside_engine:ENGINE") -> None:
     """A distribution in the project's folder, which python -m pytest puts on the path."""
     shutil.copy(HERE / "outside_engine.py", project.root)
-    project.write(
-        "outside_engine-1.2.dist-info/METADATA", "Metadata-Version: 2.1\nName: outside-engine\nVersion: 1.2\n"
-    )
-    lines = "".join(f"{name} = {value}\n" for name in names)
-    project.write("outside_engine-1.2.dist-info/entry_points.txt", f"[pytest_npubench.engines]\n{lines}")
+    points = {"pytest_npubench.engines": dict.fromkeys(names, value)}
+    distribution(project.root, "outside-engine", {}, points)
 
 
 def test_an_engine_of_another_distribution_runs_the_bucket_suite(project: Project) -> None:

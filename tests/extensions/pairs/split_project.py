@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from additions.third_party import distribution
 from suite_folder import PYTEST, SuiteFolder, SuiteRun
 
 MARK = "NPUBENCH_SPLIT_TEST"
@@ -77,9 +78,6 @@ class Thirds:
             yield Split(strategy=self.name, parts=parts)
 
 
-def pytest_npubench_partition_strategies():
-    return [STRATEGY]
-
 STRATEGY = Thirds()
 """
 
@@ -112,6 +110,8 @@ class SplitProject:
         first, *further = suites or ("partition",)
         options = (*(f"suites/{suite}" for suite in further), "-k", "split", "--npubench-accept")
         options += folder.plugin("own_parts", PLUGIN + plugin)
+        points = {"pytest_npubench.strategies": {"thirds": "own_parts:STRATEGY"}}
+        distribution(self.path, "own-parts", {}, points)
         return folder.run(first, *options, pytest=_pytest_on(cores), env={MARK: self.mark})
 
     def processes(self) -> list[int]:

@@ -33,24 +33,16 @@ def test_a_hardware_file_with_a_mistake_is_refused_before_anything_runs(project,
     project.run("partition", "offload").assert_refused(message)
 
 
-TAKEN = """
-STRATEGY.name = "hybrid"
-"""
 NO_SPLITS = """
-STRATEGY = type("Empty", (), {"name": "empty", "is_baseline": False})()
+STRATEGY = type("Empty", (), {"name": "thirds", "is_baseline": False})()
 """
 
 
-@pytest.mark.parametrize(
-    ("plugin", "message"),
-    [
-        (TAKEN, "a strategy named 'hybrid' already exists; names taken: activation_centric, "),
-        (NO_SPLITS, "strategy 'empty': want splits(matmul, options) and is_baseline, true or false"),
-    ],
-)
-def test_a_strategy_that_is_none_is_refused_before_anything_runs(project, plugin, message):
-    project.hardware("split")
-    project.run(plugin=plugin).assert_refused(message)
+def test_a_strategy_that_is_none_concerns_the_cases_that_ask_for_it(project):
+    project.hardware("split", experiments='["gpu_linear", "solver"]')
+    run = project.run(plugin=NO_SPLITS)
+    run.assert_measured("gpu_linear/split-tiny-split-b1-attention_q")
+    assert "strategy 'thirds' of own-parts: own_parts:STRATEGY is no strategy" in run.reason("/solver/split")
 
 
 @pytest.fixture(scope="module")

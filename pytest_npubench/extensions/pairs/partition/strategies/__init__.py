@@ -2,8 +2,8 @@
 
     splits = tuple(strategy("weight_centric").splits(matmul, options))
 
-A strategy of one's own is an object with a name, is_baseline and splits: an entry point of the group
-`pytest_npubench.strategies`, or `register(mine)`.
+A strategy of another distribution is an object with a name, is_baseline and splits: an entry point of the group
+`pytest_npubench.strategies`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from pytest_npubench.core.registry import Registry
-from pytest_npubench.errors import RegistryError
 from pytest_npubench.extensions.pairs.partition.matmul import Matmul, Split, check_split
 from pytest_npubench.extensions.pairs.partition.options import SplitOptions
 from pytest_npubench.extensions.pairs.partition.strategies.protocol import Strategy
@@ -32,18 +31,6 @@ strategy_names, strategy = STRATEGIES.names, STRATEGIES.get
 def solver_names() -> tuple[str, ...]:
     """Those that a solver chooses from: all that are no baselines."""
     return tuple(name for name in strategy_names() if not strategy(name).is_baseline)
-
-
-def register(offered: Strategy) -> None:
-    """Make a strategy known. Raises RegistryError for a name that is missing or taken and for what has no splits."""
-    name = getattr(offered, "name", None)
-    if not isinstance(name, str) or not name:
-        raise RegistryError(f"a strategy needs a name; {offered!r} has none")
-    if name in strategy_names():
-        raise RegistryError(f"a strategy named {name!r} already exists; names taken: {', '.join(strategy_names())}")
-    if not _is_strategy(offered):
-        raise RegistryError(f"strategy {name!r}: want splits(matmul, options) and is_baseline, true or false")
-    STRATEGIES.added[name] = offered
 
 
 def all_splits(matmul: Matmul, options: SplitOptions, strategies: Sequence[str] | None = None) -> tuple[Split, ...]:
