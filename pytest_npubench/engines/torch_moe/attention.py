@@ -64,11 +64,11 @@ class Kernel(Protocol):
     ) -> Tensor: ...
 
 
-def attention_kernel(shape: DecoderShape, device: torch.device, dtype: torch.dtype) -> Kernel:
+def attention_kernel(shape: DecoderShape, kv: PagedKvCache) -> Kernel:
     """The one place that chooses: FlashAttention wherever it runs, torch's own attention elsewhere."""
-    if device.type == "cuda" and dtype in (torch.bfloat16, torch.float16):
-        return FlashAttention()
-    return SdpaAttention(shape, dtype)
+    if kv.keys.is_cuda and kv.keys.dtype in (torch.bfloat16, torch.float16):
+        return FlashAttention(shape, kv)
+    return SdpaAttention(shape, kv.keys.dtype)
 
 
 def layer_window(shape: DecoderShape, layer: int) -> int | None:

@@ -114,7 +114,7 @@ class TorchExecutor:
         self.shape, self.num_layers = shape, shape.num_layers
         self.block_size_tokens, self.kv_capacity_tokens = block_size_tokens, kv_capacity_tokens
         self._kv = self._make_cache()
-        kernel = attention_kernel(shape, self._device, self._dtype)
+        kernel = attention_kernel(shape, self._kv)
         self._model = MoeModel(shape, self._make_weights(seed, weights), kernel)
         self._sequences = Sequences(seed, shape.vocab_size)
         self._hidden = HiddenStates()

@@ -22,6 +22,8 @@ from pytest_npubench.engines.shapes import SWIGLU_ALPHA, SWIGLU_LIMIT, DecoderSh
 from pytest_npubench.engines.torch_moe.packing import kernel_rows, product
 from pytest_npubench.engines.torch_moe.weights import LayerWeights, Matrices
 
+FUSING_MAJORS = (9, 10)  # of compute capability
+
 
 def route(shape: DecoderShape, weights: LayerWeights, hidden: Tensor) -> tuple[Tensor, Tensor]:
     """Experts [T, k] of each token of hidden [T, hidden] and their shares [T, k], which sum to 1.
@@ -121,10 +123,14 @@ def _groups(by_expert: Tensor, num_experts: int, matrices: Matrices) -> Groups:
 
 
 def _fuses(matrices: Tensor) -> bool:
-    """grouped_mm takes bf16 on compute capability 8.0 and later."""
+    """Whether grouped_mm is one kernel: for bf16 on Hopper and on Blackwell's 10.x.
+
+    Elsewhere (GroupedBlas.cpp, `_grouped_mm_cuda`) it copies `offs` to the host and multiplies group after group, those
+    without a row too: 12,288 products an iteration of qwen3-30b-a3b.
+    """
     return (
         matrices.is_cuda
         and matrices.dtype == torch.bfloat16
         and hasattr(F, "grouped_mm")
-        and torch.cuda.get_device_capability(matrices.device) >= (8, 0)
+        and torch.cuda.get_device_capability(matrices.device)[0] in FUSING_MAJORS
     )

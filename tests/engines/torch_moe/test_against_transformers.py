@@ -42,7 +42,11 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     theirs = random_model(shape, seed=4)
     folder = save(theirs, tmp_path_factory.mktemp(shape.name))
     weights = load_weights(shape, folder, device=HOST, dtype=torch.float32)
-    return Pair(shape, theirs, folder, MoeModel(shape, weights, attention_kernel(shape, HOST, torch.float32)))
+    return Pair(shape, theirs, folder, MoeModel(shape, weights, attention_kernel(shape, empty_cache(shape))))
+
+
+def empty_cache(shape: Any) -> PagedKvCache:
+    return PagedKvCache(shape, capacity_tokens=256, block_size_tokens=4, device=HOST, dtype=torch.float32)
 
 
 def tokens_of(shape: Any, request: int, count: int) -> list[int]:
@@ -54,7 +58,7 @@ class Run:
 
     def __init__(self, pair: Pair, prompts: dict[int, list[int]]) -> None:
         self.shape, self.model, self.prompts = pair.shape, pair.ours, prompts
-        self.kv = PagedKvCache(pair.shape, capacity_tokens=256, block_size_tokens=4, device=HOST, dtype=torch.float32)
+        self.kv = empty_cache(pair.shape)
 
     def logits(self, decode: list[PrefillRow], prefill: list[PrefillRow], groups: list[tuple[int, int]]) -> Any:
         """[T, vocab_size] of all rows, through the layers a group at a time."""

@@ -48,10 +48,10 @@ def test_bf16_on_the_device_is_near_fp32_on_the_host(shape: Any) -> None:
 
 
 def _logits(shape: Any, weights: Any, device: Any, dtype: Any) -> Any:
-    kernel = attention_kernel(shape, device, dtype)
+    kv = PagedKvCache(shape, capacity_tokens=128, block_size_tokens=16, device=device, dtype=dtype)
+    kernel = attention_kernel(shape, kv)
     assert isinstance(kernel, FlashAttention) == (device.type == "cuda")
     model = MoeModel(shape, weights, kernel)
-    kv = PagedKvCache(shape, capacity_tokens=128, block_size_tokens=16, device=device, dtype=dtype)
     ids = torch.randint(shape.vocab_size, (40,), generator=torch.Generator().manual_seed(3)).to(device)
     kv.reserve(1, 40)
     kv.reserve(2, 40)

@@ -42,8 +42,8 @@ def test_an_executor_in_bf16(shape: Any) -> None:
 
 
 def _logits(shape: Any, weights: ModelWeights, dtype: Any) -> Any:
-    model = MoeModel(shape, weights, attention_kernel(shape, HOST, dtype))
     kv = PagedKvCache(shape, capacity_tokens=64, block_size_tokens=4, device=HOST, dtype=dtype)
+    model = MoeModel(shape, weights, attention_kernel(shape, kv))
     kv.reserve(1, 40)
     ids = torch.randint(shape.vocab_size, (40,), generator=torch.Generator().manual_seed(3))
     with torch.inference_mode():

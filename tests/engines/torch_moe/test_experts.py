@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +13,13 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 
 import torch.nn.functional as F  # noqa: E402
 
-from pytest_npubench.engines.torch_moe.experts import FusedGroups, LoopedGroups, distinct_experts, mix_experts  # noqa: E402
+from pytest_npubench.engines.torch_moe.experts import (  # noqa: E402
+    FusedGroups,
+    LoopedGroups,
+    _fuses,
+    distinct_experts,
+    mix_experts,
+)
 from pytest_npubench.engines.torch_moe.weights import random_weights  # noqa: E402
 
 from .small_shapes import GPT_OSS, QWEN_MOE  # noqa: E402
@@ -65,3 +72,11 @@ def test_one_kernel_for_all_experts() -> None:
     looped = LoopedGroups([1, 2, 4], [3, 8, 1]).product(rows, matrices)
     fused = FusedGroups(torch.tensor([0, 3, 11, 11, 12, 12], dtype=torch.int32)).product(rows, matrices)
     torch.testing.assert_close(fused, looped, rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.parametrize(("major", "fuses"), [(8, False), (9, True), (10, True), (11, False), (12, False)])
+def test_experts_are_fused_where_that_is_one_kernel(monkeypatch: Any, major: int, fuses: bool) -> None:
+    """FAKE matrices of a GPU: elsewhere torch would multiply for every expert, those without a row too."""
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (major, 0))
+    matrices = SimpleNamespace(is_cuda=True, dtype=torch.bfloat16, device="cuda:0")
+    assert _fuses(matrices) is (fuses and hasattr(F, "grouped_mm"))
