@@ -19,13 +19,14 @@ Example: request 1 gets its first token; then it decodes while prompt 7 of 8 tok
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from pytest_npubench.engines.sequences import HiddenStates, Sequences, check_finishing, check_layers
 from pytest_npubench.engines.shapes import DecoderShape
 from pytest_npubench.engines.torch_moe.attention import attention_kernel
 from pytest_npubench.engines.torch_moe.checkpoint import load_weights
@@ -35,50 +36,8 @@ from pytest_npubench.engines.torch_moe.kv_cache import PagedKvCache
 from pytest_npubench.engines.torch_moe.kv_transfer import export_kv, import_kv
 from pytest_npubench.engines.torch_moe.model import MoeModel, PassInputs
 from pytest_npubench.engines.torch_moe.ragged import ragged_batch
-from pytest_npubench.engines.torch_moe.sequences import Sequences
 from pytest_npubench.engines.torch_moe.weights import ModelWeights, random_weights
-from pytest_npubench.errors import MeasurementError
 from pytest_npubench.serving.iteration import IterationOutcome, IterationPlan, LayerGroup, PrefillRow
-
-
-# Hidden states of prompts between two layer groups: what a layered prefill keeps from one iteration to the next.
-#
-# Worked number: a token of qwen3-30b-a3b in bf16 keeps 2048 x 2 = 4 KiB, a merged batch of 8192 of them 32 MiB.
-class HiddenStates:
-    """States [tokens, hidden] of prefill rows by request and first token, each with the layer it enters next."""
-
-    def __init__(self) -> None:
-        self._kept: dict[int, dict[int, tuple[int, Tensor]]] = {}
-
-    @property
-    def num_bytes(self) -> int:
-        return sum(states.nbytes for rows in self._kept.values() for _, states in rows.values())
-
-    def keep(self, row: PrefillRow, layer: int, states: Tensor) -> None:
-        """What enters `layer` next. Copied, since a slice would keep the states of the whole batch alive."""
-        self._kept.setdefault(row.request, {})[row.first_token] = (layer, states.clone())
-
-    def take(self, row: PrefillRow, layer: int) -> Tensor:
-        """The states, which are kept no longer. Raises MeasurementError unless the row left layer - 1 last."""
-        rows = self._kept.get(row.request, {})
-        at, states = rows.pop(row.first_token, (0, None))
-        if not rows:
-            self._kept.pop(row.request, None)
-        if states is None or at != layer or len(states) != row.num_tokens:
-            instead = "none are kept" if states is None else f"those kept are of {len(states)} tokens before layer {at}"
-            raise MeasurementError(
-                f"request {row.request}: the plan runs {row.num_tokens} tokens from token {row.first_token} on into "
-                f"layer {layer} and wants their hidden states; {instead}"
-            )
-        return states
-
-    def check_none(self, request: int) -> None:
-        """Raises MeasurementError where a part of the request is between two layers."""
-        if request in self._kept:
-            raise MeasurementError(f"request {request} has a prompt between two layers; want it through all of them")
-
-    def free(self, request: int) -> None:
-        self._kept.pop(request, None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +76,7 @@ class TorchExecutor:
         kernel = attention_kernel(shape, self._kv)
         self._model = MoeModel(shape, self._make_weights(seed, weights), kernel)
         self._sequences = Sequences(seed, shape.vocab_size)
-        self._hidden = HiddenStates()
+        self._hidden: HiddenStates[Tensor] = HiddenStates(shape.hidden * self._dtype.itemsize)
 
     def prompts(self, request: int, num_tokens: int) -> list[int]:
         """The token ids of a request's prompt of num_tokens tokens."""
@@ -233,7 +192,7 @@ class TorchExecutor:
         single, *states = hidden.split([ready.inputs.batch.num_single, *(row.num_tokens for row in prefill)])
         for row, left in zip(prefill, states, strict=True):
             if stop < self.num_layers:
-                self._hidden.keep(row, stop, left)
+                self._hidden.keep(row, stop, left.clone())  # a slice would keep the states of the whole batch alive
             elif self._sequences.is_last(row):
                 finished[row.request] = left[-1:]
         return single, experts
@@ -281,27 +240,3 @@ class TorchExecutor:
                 device=self._device,
                 dtype=self._dtype,
             )
-
-
-def check_layers(plan: IterationPlan, num_layers: int) -> None:
-    """Raises MeasurementError unless the passes are in order, and with decode rows cover every layer."""
-    reached = 0
-    for item in plan.passes:
-        first, stop = item.group
-        if not reached <= first < stop <= num_layers or (plan.decode and first != reached):
-            raise MeasurementError(
-                f"the plan runs layers {first} to {stop - 1} of {num_layers} after layer {reached - 1}; want passes in "
-                "order that do not overlap and, with decode rows, leave no layer out"
-            )
-        reached = stop
-    if plan.decode and reached != num_layers:
-        raise MeasurementError(f"the plan decodes through {reached} of {num_layers} layers; want all of them")
-
-
-def check_finishing(plan: IterationPlan, finished: Collection[int]) -> None:
-    """Raises MeasurementError unless the prompts that finish are those whose last token left the last layer."""
-    if set(plan.finishing) != set(finished):
-        raise MeasurementError(
-            f"the plan says that the prompts of requests {sorted(plan.finishing)} finish; those that did are "
-            f"{sorted(finished)}"
-        )

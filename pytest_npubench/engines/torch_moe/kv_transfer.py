@@ -16,8 +16,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from pytest_npubench.engines.sequences import Sequence
 from pytest_npubench.engines.torch_moe.kv_cache import PagedKvCache
-from pytest_npubench.engines.torch_moe.sequences import Sequence
 from pytest_npubench.errors import MeasurementError
 
 HostBytes = npt.NDArray[np.uint8]

@@ -24,10 +24,10 @@ from pytest_npubench.engines.probe import (
     probe_layer,
     probe_table,
 )
+from pytest_npubench.engines.sequences import Sequences
 from pytest_npubench.engines.shapes import DecoderShape
 from pytest_npubench.engines.torch_moe.executor import TorchExecutor
 from pytest_npubench.engines.torch_moe.packing import packed_layer
-from pytest_npubench.engines.torch_moe.sequences import Sequences
 from pytest_npubench.engines.torch_moe.weights import LayerWeights, ModelWeights
 
 JUNK_SPREAD = 4.0  # of keys and values that nobody may look at

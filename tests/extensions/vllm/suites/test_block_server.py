@@ -147,7 +147,7 @@ def test_a_plan_on_vllm_is_another_plan(plan):
 
 def test_prompts_are_those_of_the_reference_engine(plan, server):
     pytest.importorskip("torch", reason="the reference engine needs torch")
-    from pytest_npubench.engines.torch_moe.sequences import Sequences
+    from pytest_npubench.engines.sequences import Sequences
 
     server.serve(point(plan, "chunked"), REQUESTS)
     ((asked, count_experts, chunk),) = _engine(server, "chunked").asked

@@ -1,17 +1,20 @@
-"""Requests as the engine knows them: their token ids, and how many of them the layers have seen."""
+"""Requests as an engine knows them: their token ids, how many of these the layers have seen, and what lies between two
+layers; and whether a plan runs every token once through every layer, in order."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sized
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import numpy as np
 
 from pytest_npubench.errors import MeasurementError
-from pytest_npubench.serving.iteration import PrefillRow
+from pytest_npubench.serving.iteration import IterationPlan, PrefillRow
 
 MOST_PADDING_TOKENS = 1024
+StatesT = TypeVar("StatesT", bound=Sized)
 
 
 @dataclass(slots=True)
@@ -95,3 +98,70 @@ class Sequences:
     def padding_ids(self, num_rows: int) -> list[int]:
         """What ended rows of a static batch go on with: the last tokens of the requests that ended last."""
         return [self._ended_tokens[-1 - index % len(self._ended_tokens)] for index in range(num_rows)]
+
+
+class HiddenStates(Generic[StatesT]):
+    """Hidden states of prompts between two layer groups, which a layered prefill keeps from one iteration to the next:
+    by request and first token, each row's with the layer that it enters next. What an engine keeps of a row has the
+    length of its tokens: the states themselves, or where they lie.
+
+    Worked number: a token of qwen3-30b-a3b in bf16 keeps 2048 x 2 = 4 KiB, a merged batch of 8192 of them 32 MiB.
+    """
+
+    def __init__(self, bytes_per_token: int) -> None:
+        self._bytes_per_token = bytes_per_token
+        self._kept: dict[int, dict[int, tuple[int, StatesT]]] = {}
+
+    @property
+    def num_bytes(self) -> int:
+        return self._bytes_per_token * sum(len(states) for rows in self._kept.values() for _, states in rows.values())
+
+    def keep(self, row: PrefillRow, layer: int, states: StatesT) -> None:
+        """What enters `layer` next."""
+        self._kept.setdefault(row.request, {})[row.first_token] = (layer, states)
+
+    def take(self, row: PrefillRow, layer: int) -> StatesT:
+        """The states, which are kept no longer. Raises MeasurementError unless the row left layer - 1 last."""
+        rows = self._kept.get(row.request, {})
+        at, states = rows.pop(row.first_token, (0, None))
+        if not rows:
+            self._kept.pop(row.request, None)
+        if states is None or at != layer or len(states) != row.num_tokens:
+            instead = "none are kept" if states is None else f"those kept are of {len(states)} tokens before layer {at}"
+            raise MeasurementError(
+                f"request {row.request}: the plan runs {row.num_tokens} tokens from token {row.first_token} on into "
+                f"layer {layer} and wants their hidden states; {instead}"
+            )
+        return states
+
+    def check_none(self, request: int) -> None:
+        """Raises MeasurementError where a part of the request is between two layers."""
+        if request in self._kept:
+            raise MeasurementError(f"request {request} has a prompt between two layers; want it through all of them")
+
+    def free(self, request: int) -> None:
+        self._kept.pop(request, None)
+
+
+def check_layers(plan: IterationPlan, num_layers: int) -> None:
+    """Raises MeasurementError unless the passes are in order, and with decode rows cover every layer."""
+    reached = 0
+    for item in plan.passes:
+        first, stop = item.group
+        if not reached <= first < stop <= num_layers or (plan.decode and first != reached):
+            raise MeasurementError(
+                f"the plan runs layers {first} to {stop - 1} of {num_layers} after layer {reached - 1}; want passes in "
+                "order that do not overlap and, with decode rows, leave no layer out"
+            )
+        reached = stop
+    if plan.decode and reached != num_layers:
+        raise MeasurementError(f"the plan decodes through {reached} of {num_layers} layers; want all of them")
+
+
+def check_finishing(plan: IterationPlan, finished: Collection[int]) -> None:
+    """Raises MeasurementError unless the prompts that finish are those whose last token left the last layer."""
+    if set(plan.finishing) != set(finished):
+        raise MeasurementError(
+            f"the plan says that the prompts of requests {sorted(plan.finishing)} finish; those that did are "
+            f"{sorted(finished)}"
+        )
