@@ -1,7 +1,5 @@
 """The plugin's settings are tested on pytest configurations made in process.
 
-Files go to workers of pytest-xdist as wholes (`make test`), the longest ones first.
-
 pytest loads this file for `pytest --help` in the checkout too, with or without the packages that the tests need. Which
 of them are missing is said when tests are about to run.
 """
@@ -29,49 +27,10 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-pytest_plugins = ["pytester"]
+pytest_plugins = ["pytester", "slow_tests"]
 PUBLISHED_RUN = Path("shared/traces/measured/vllm0.19_RTXPRO6000_Llama-3.1-8B")
 
 has_hypothesis = importlib.util.find_spec("hypothesis") is not None
-
-LONGEST = (
-    "planted/test_planted.py",
-    "engines/openvino_dense/test_answers.py",
-    "crash/test_killed_runs.py",
-    "plugin/test_server_suite.py",
-    "crash/test_killed_commands.py",
-    "crash/test_two_runs.py",
-    "plugin/test_serving_bad_input.py",
-    "plugin/test_regression.py",
-    "plugin/test_run.py",
-    "extensions/pairs/test_partition_bad_input.py",
-    "test_wheel.py",
-    "cli/test_cli_ab.py",
-    "engines/test_tensor_parallel.py",
-    "extensions/pairs/partition/units/test_lost_units.py",
-    "plugin/test_shards.py",
-    "nightly/test_nights.py",
-    "plugin/test_resume.py",
-    "extensions/pairs/offload/test_pair.py",
-    "crash/test_killed_while_measuring_again.py",
-    "plugin/test_benchmark_bridge.py",
-    "plugin/test_scheduling_run.py",
-    "plugin/test_campaign_process.py",
-)
-TOGETHER = (
-    # the engines of engines/conftest.py, each of which takes 12 s to compile
-    (
-        "tests/engines/test_binaries.py",
-        "tests/engines/test_logits.py",
-        "tests/engines/test_memory.py",
-        "tests/engines/test_path.py",
-        "tests/engines/test_tokens.py",
-        "tests/engines/openvino_dense/",
-    ),
-    # what they import from transformers takes 4 s
-    ("tests/engines/test_against_transformers.py", "tests/engines/torch_moe/test_against_transformers.py"),
-)
-"""Files that share what is dear: one worker's."""
 
 # A run that a test starts is no worker of this one.
 for name in ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT", "PYTEST_XDIST_TESTRUNUID"):
@@ -118,25 +77,10 @@ def pytest_xdist_auto_num_workers() -> int:
     return len(os.sched_getaffinity(0)) + 1 if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1) + 1
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    from xdist.scheduler import LoadFileScheduling
-
-    class FilesTogether(LoadFileScheduling):  # type: ignore[misc] # xdist has no types here
-        def _split_scope(self, nodeid: str) -> str:
-            scopes = (files[0] for files in TOGETHER if nodeid.startswith(files))
-            return next(scopes, str(super()._split_scope(nodeid)))
-
-    return FilesTogether(config, log) if config.getvalue("dist") == "loadfile" else None
-
-
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.getoption("--hypothesis-profile", None) != "soak":
         for item in items:
             _take_fewer_examples(getattr(item, "obj", None))
-    root = Path(__file__).parent
-    places = {root / name: place for place, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: places.get(item.path, len(places)))
 
 
 def pytest_collection_finish() -> None:
