@@ -596,3 +596,89 @@ def test_reading_takes_no_heavy_import() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
+
+
+LIKE = """
+title = "Another device"
+like = "thing"
+limits = false
+
+[probe]
+match = ["Thing 2"]
+
+[models]
+default = ["one"]
+
+[profile]
+quick = { workloads = ["mail"], num_draws = 1, min_rounds = 2, max_rounds = 3, budget_s = 10 }
+"""
+
+
+def test_a_file_takes_what_it_lacks_from_the_one_that_it_is_like(tmp_path: Path) -> None:
+    thing, other = load_hardware(written(tmp_path, GOOD)), load_hardware(written(tmp_path, LIKE, "thing-2.toml"))
+    assert (other.family, other.classes, other.buckets, other.batch_sizes) == (
+        "cuda",
+        ("gpu",),
+        (128, 256, 512),
+        (1, 2),
+    )
+    assert (other.title, other.match, other.models, other.like) == ("Another device", ("Thing 2",), ("one",), "thing")
+    assert [size.workloads for size in other.profiles] == [("mail",), ("chat",), ("chat",)]  # a key at a time
+    assert other.profile("full").profile_output_tokens == 65
+    assert (thing.case_error, other.case_error) == (0.2, 0.10)  # left out by false
+    assert (other.peak.flops_per_s, other.peak.memory_bytes, other.slos) == ({}, None, ())  # of each device alone
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (LIKE.replace('"thing"', '"thong"'), "like: no other hardware file is named 'thong'; known: cpu, "),
+        (LIKE.replace('"thing"', '"thing-2"'), "like: no other hardware file is named 'thing-2'; known: cpu, "),
+        (LIKE.replace('"thing"', '"nvidia-a100"'), "like: 'nvidia-a100' is itself like 'nvidia-h100'; want that one"),
+        (LIKE.replace('"thing"', "2"), "like: no other hardware file is named '2'; known: cpu, "),
+        (LIKE.replace("[models]", "[modles]"), "modles: unknown key, did you mean 'models'?"),
+    ],
+)
+def test_a_file_that_is_like_none_is_named(text: str, words: str, tmp_path: Path) -> None:
+    written(tmp_path, GOOD)
+    with pytest.raises(HardwareFileError, match=re.escape(f"thing-2.toml: {words}")):
+        load_hardware(written(tmp_path, text, "thing-2.toml"))
+
+
+@pytest.mark.parametrize(
+    ("device_name", "files"),
+    [
+        ("Thing", ["any", "thing"]),  # as much of the name
+        ("Thing NVL", ["thing-nvl"]),
+        ("Thing NVL 94GB", ["thing-nvl"]),
+        ("Thing 94GB", ["copy", "thing"]),
+        ("Think", ["wild"]),
+        ("Thing MIG", ["wild"]),
+    ],
+)
+def test_the_file_that_spells_out_most_of_a_name_describes_the_device(
+    device_name: str, files: list[str], tmp_path: Path
+) -> None:
+    patterns = {
+        "any": "Thing$",
+        "copy": r"Thing(?= \d)",
+        "thing": r"\bThing\b(?!.*MIG)",
+        "thing-nvl": r"thing.+NVL",
+        "wild": ".*",
+    }
+    for name, pattern in patterns.items():
+        written(tmp_path, GOOD.replace('["Thing"]', f"['{pattern}']"), f"{name}.toml")
+    specs = load_all([tmp_path])
+    assert [name for name, spec in specs.items() if spec.matches(device_name)] == files
+    assert specs["wild"].files_of(device_name) == tuple(files)
+
+
+def test_figures_without_a_source_have_that_of_the_table(tmp_path: Path) -> None:
+    datasheet = 'source = "a datasheet; https://example.org"'
+    text = GOOD.replace(datasheet, "", 1).replace("[peak.flops", '[peak]\nsource = "a table"\n[peak.flops', 1)
+    peak = load_hardware(written(tmp_path, text)).peak
+    assert peak.memory_bytes is not None
+    assert (peak.flops_per_s["bf16"].source, peak.memory_bytes.source) == (
+        "a table",
+        "a datasheet; https://example.org",
+    )

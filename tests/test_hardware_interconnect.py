@@ -13,11 +13,15 @@ from pytest_npubench.errors import HardwareFileError
 from pytest_npubench.suites.hardware_files import load_all, load_hardware
 
 SPECS = load_all([default_directory()])
-# B/s of one chip in one direction, half of what the makers print for both: 900, 900, 600, 1200 and 1200 GB/s
+# B/s of one chip in one direction, half of what the makers print for both: 900, 900, 600, 400, 800, 1200 and 1200 GB/s;
+# of the v4, six links of 50 GB/s
 PUBLISHED = {
     "nvidia-h100": 450e9,
     "nvidia-h200": 450e9,
     "nvidia-a100": 300e9,
+    "tpu-v4": 300e9,
+    "tpu-v5e": 200e9,
+    "tpu-v6e": 400e9,
     "tpu-v5p": 600e9,
     "tpu-v7x": 600e9,
 }
@@ -46,7 +50,7 @@ def test_the_shipped_figures_are_the_published_ones_in_one_direction(name: str) 
 
 @pytest.mark.parametrize(("unit", "factor"), [("B/s", 1.0), ("GB/s", 1e9), ("TB/s", 1e12)])
 def test_each_unit_becomes_bytes_per_second(unit: str, factor: float, tmp_path: Path) -> None:
-    spec = load_hardware(written(tmp_path, ('value = 450\nunit = "GB/s"', f'value = 450\nunit = "{unit}"')))
+    spec = load_hardware(written(tmp_path, ('value = 450, unit = "GB/s"', f'value = 450, unit = "{unit}"')))
     figure = spec.peak.interconnect_bandwidth_bytes_per_s
     assert figure is not None
     assert figure.value == 450 * factor
@@ -55,15 +59,15 @@ def test_each_unit_becomes_bytes_per_second(unit: str, factor: float, tmp_path: 
 @pytest.mark.parametrize(
     ("edit", "words"),
     [
-        (("value = 450\n", "value = 0\n"), "interconnect_bandwidth_bytes_per_s.value: want a finite number above 0"),
+        (("value = 450,", "value = 0,"), "interconnect_bandwidth_bytes_per_s.value: want a finite number above 0"),
         (
-            ('450\nunit = "GB/s"', '450\nunit = "Gb/s"'),
+            ('450, unit = "GB/s"', '450, unit = "Gb/s"'),
             "interconnect_bandwidth_bytes_per_s.unit: want one of B/s, GB/s",
         ),
-        (("value = 450\n", ""), "interconnect_bandwidth_bytes_per_s.value: missing"),
+        (("value = 450, ", ""), "interconnect_bandwidth_bytes_per_s.value: missing"),
         (
-            ("[peak.interconnect_bandwidth_bytes_per_s]", "[peak.interconnect]"),
-            "peak.interconnect: unknown key; allowed: flops_per_s, memory_bandwidth_bytes_per_s",
+            ("interconnect_bandwidth_bytes_per_s =", "interconnect ="),
+            "peak.interconnect: unknown key; allowed: source, flops_per_s, memory_bandwidth_bytes_per_s",
         ),
     ],
 )

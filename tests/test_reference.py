@@ -40,7 +40,7 @@ def _keys(table: Mapping[str, Any], above: str = "") -> Iterator[str]:
         elif isinstance(value, list) and value and isinstance(value[0], dict):
             for entry in value:
                 yield from _keys(entry, f"{dotted}[]")
-        else:
+        elif value is not False:  # nothing in place of what the file that it is like has
             yield dotted
 
 

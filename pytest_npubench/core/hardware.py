@@ -19,6 +19,7 @@ from typing import Annotated, TypeVar
 from msgspec import Meta
 
 from pytest_npubench.core import families
+from pytest_npubench.core.device_names import closest_files
 from pytest_npubench.core.record_reader import (
     GIVEN,
     TABLE_NAME,
@@ -41,6 +42,7 @@ from pytest_npubench.core.record_reader import (
     unique,
     within,
 )
+from pytest_npubench.core.similar_hardware import completed
 from pytest_npubench.errors import ConfigError, HardwareFileError
 
 FAMILIES = families.names()
@@ -49,11 +51,14 @@ PROFILES = ("quick", "nightly", "full")
 INTEGER_DTYPES = ("int8", "int4")
 DTYPES = ("fp32", "tf32", "bf16", "fp16", "fp8", *INTEGER_DTYPES)
 Dtype = Annotated[str, one_of(DTYPES)]
+OTHER_PEAKS = ("memory_bandwidth_bytes_per_s", "memory_bytes", "interconnect_bandwidth_bytes_per_s")
+SOURCE = "the document that states the figure, with its address"
 ANY = "*"
 SERVER = "server"
 
 SectionT = TypeVar("SectionT")
 SizeT = TypeVar("SizeT", bound="RunLength")
+FigureT = TypeVar("FigureT", bound="Figure")
 Sections = Mapping[str, Callable[[TomlTable], object]]
 """How the sections of suites are read from a file's root table, by key."""
 
@@ -71,7 +76,7 @@ class Figure:
 
     value: Positive
     unit: Text
-    source: Annotated[str, text("the document that states the figure, with its address")]
+    source: Annotated[str, text(SOURCE)]
 
 
 def _in_base_unit(figure: Figure, units: Mapping[str, float]) -> Figure:
@@ -79,17 +84,24 @@ def _in_base_unit(figure: Figure, units: Mapping[str, float]) -> Figure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Compute(Figure):
+class _Peak(Figure):
+    """A figure that may leave its source to the [peak] table."""
+
+    source: Annotated[str, text(SOURCE)] = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Compute(_Peak):
     unit: Annotated[str, one_of((*FLOP_UNITS, *OP_UNITS))]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Bandwidth(Figure):
+class _Bandwidth(_Peak):
     unit: Annotated[str, one_of(BANDWIDTH_UNITS)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Memory(Figure):
+class _Memory(_Peak):
     unit: Annotated[str, one_of(MEMORY_UNITS)]
 
 
@@ -109,13 +121,31 @@ _BytesPerS = Annotated[_Bandwidth, partial(_in_base_unit, units=BANDWIDTH_UNITS)
 class Peak:
     """What the maker publishes for one chip, dense; None or absent where it publishes nothing.
 
-    interconnect_bandwidth_bytes_per_s is what one chip sends to the others of its group, in one direction.
+    interconnect_bandwidth_bytes_per_s is what one chip sends to the others of its group, in one direction. `source` is
+    that of the figures that name none.
     """
 
+    source: Annotated[str, text(SOURCE)] = ""
     flops_per_s: Annotated[Mapping[str, _Compute], _flops] = field(default_factory=dict)
     memory_bandwidth_bytes_per_s: _BytesPerS | None = None
     memory_bytes: Annotated[_Memory, partial(_in_base_unit, units=MEMORY_UNITS)] | None = None
     interconnect_bandwidth_bytes_per_s: _BytesPerS | None = None
+
+
+def _sourced(peak: Peak) -> Peak:
+    """The peaks, each with its source. Raises WrongEntryError where one has none."""
+
+    def sourced(name: str, figure: FigureT) -> FigureT:
+        if not (source := figure.source or peak.source):
+            raise WrongEntryError(f"{name}.source", f"missing; want {SOURCE}, here or as peak.source")
+        return replace(figure, source=source)
+
+    others = {name: figure for name in OTHER_PEAKS if (figure := getattr(peak, name)) is not None}
+    return replace(
+        peak,
+        flops_per_s={dtype: sourced(f"flops_per_s.{dtype}", figure) for dtype, figure in peak.flops_per_s.items()},
+        **{name: sourced(name, figure) for name, figure in others.items()},
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -279,17 +309,19 @@ class HardwareSpec:
 
     A file about a server has no buckets, models and batch sizes: none can be seen from outside.
     `sections` are those of suites, each a record of a class of its suite's, or deferred. `group_of` is the file's name
-    where the spec is one of its further groups (`with_groups`), else None.
+    where the spec is one of its further groups (`with_groups`), else None. `like` is the file that gave what this one
+    leaves out. `patterns_of_family` has `match` of each file of the family, where several files were read together.
     """
 
     name: str = field(metadata=GIVEN)
+    like: Text | None = None
     title: Text
     family: Annotated[str, one_of(FAMILIES)]
     classes: Annotated[tuple[str, ...], Meta(description="a list of classes, none twice"), unique, within(CLASSES)] = ()
     match: Match = field(metadata=key("probe.match"))
     tensor_parallel: Count = field(default=1, metadata=key("probe.num_devices"))
     devices_per_chip: Count = field(default=1, metadata=key("probe.devices_per_chip"))
-    peak: Peak = Peak()
+    peak: Annotated[Peak, _sourced] = Peak()
     compiler: CompilerSpec | None = None
     aiconfigurator: Text | None = field(default=None, metadata=key("published.aiconfigurator"))
     price: _Price | None = None
@@ -306,6 +338,7 @@ class HardwareSpec:
     profiles: Annotated[tuple[RunSize, ...], all_profiles] = field(metadata=key("profile"))
     sections: tuple[object, ...] = field(default=(), metadata=GIVEN)
     group_of: str | None = field(default=None, metadata=GIVEN)
+    patterns_of_family: Mapping[str, Texts] = field(default_factory=dict, metadata=GIVEN)
 
     @property
     def file_name(self) -> str:
@@ -318,8 +351,12 @@ class HardwareSpec:
         return (self.family, *self.classes)
 
     def matches(self, device_name: str) -> bool:
-        """Whether a name that the family's backend reports is this device's."""
-        return any(re.search(pattern, device_name, re.IGNORECASE) for pattern in self.match)
+        """Whether a name that the family's backend reports is this device's, and no other file's more closely."""
+        return self.file_name in self.files_of(device_name)
+
+    def files_of(self, device_name: str) -> tuple[str, ...]:
+        """The files of the family that describe a device of this name most closely."""
+        return closest_files(self.patterns_of_family or {self.file_name: self.match}, device_name)
 
     def section(self, of: type[SectionT]) -> SectionT | None:
         """The section of that class; None where the file has none. Raises HardwareFileError for a section that cannot
@@ -374,7 +411,11 @@ class HardwareSpec:
 
 def load_hardware(path: Path, sections: Sections) -> HardwareSpec:
     """Read one hardware file. Raises HardwareFileError naming the file, the dotted key and what is allowed."""
-    return _spec(TomlTable.of(path, HardwareFileError), sections)
+    return _spec(_table(path), sections)
+
+
+def _table(path: Path) -> TomlTable:
+    return completed(TomlTable.of(path, HardwareFileError), default_directory())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -383,14 +424,14 @@ class _PeaksFile:
 
     title: Text
     dtype: Dtype = field(default="bf16", metadata=key("models.dtype"))
-    peak: Peak
+    peak: Annotated[Peak, _sourced]
     slos: Slos = field(default=(), metadata=key("slo"))
 
 
 def peaks_alone(path: Path) -> HardwareSpec | None:
     """Reads a hardware file with title and [peak] but neither buckets nor profiles, as a simulation needs it; None for
     a whole file. Raises HardwareFileError as load_hardware."""
-    root = TomlTable.of(path, HardwareFileError)
+    root = _table(path)
     if {"buckets", "profile", "family"} & set(root.entries):
         return None
     file = root.read_itself(_PeaksFile)
@@ -421,7 +462,11 @@ def load_all(directories: Sequence[Path], sections: Sections) -> dict[str, Hardw
             if path.stem in files:
                 raise HardwareFileError(f"{path}: {path.stem!r} is already defined by {files[path.stem]}; rename one")
             files[path.stem] = path
-    return {name: load_hardware(files[name], sections) for name in sorted(files)}
+    specs = {name: load_hardware(files[name], sections) for name in sorted(files)}
+    patterns: dict[str, dict[str, Texts]] = {}
+    for name, spec in specs.items():
+        patterns.setdefault(spec.family, {})[name] = spec.match
+    return {name: replace(spec, patterns_of_family=patterns[spec.family]) for name, spec in specs.items()}
 
 
 def with_groups(specs: Mapping[str, HardwareSpec]) -> dict[str, HardwareSpec]:

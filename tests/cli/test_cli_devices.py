@@ -152,12 +152,14 @@ def test_fit_in_json_is_in_bytes(call: Run) -> None:
 def test_a_shipped_file_in_json_holds_its_figures_with_units_and_sources(path: Path, call: Run) -> None:
     """Held against the file as TOML reads it, in the units that it was written in."""
     found, written = call("hardware", path.stem, "--json").json, tomllib.loads(path.read_text(encoding="utf-8"))
-    assert (found["title"], found["family"]) == (written["title"], written["family"])
+    assert found["title"] == written["title"]
+    assert found["family"] == written.get("family", found["family"])
     assert "lines" not in found
     scales = {"T": 1e12, "G": 1e9}
-    for dtype, figure in written.get("peak", {}).get("flops_per_s", {}).items():
+    peak = written.get("peak", {})
+    for dtype, figure in peak.get("flops_per_s", {}).items():
         told = found["peak"]["flops_per_s"][dtype]
-        assert told["source"] == figure["source"]
+        assert told["source"] == figure.get("source", peak.get("source"))
         assert figure["unit"].endswith(told["unit"])
         assert told["value"] == pytest.approx(figure["value"] * scales.get(figure["unit"][0], 1))
     assert len(found["slos"]) == len(written.get("slo", []))
