@@ -71,7 +71,7 @@ class Engine(Protocol):
         ...
 
     def run(self, requests: Sequence[Request]) -> Run:
-        """Run one batch to its last token, synchronised with the device after every step.
+        """Run one batch to its last token; the tokens of every step are fetched, at most one step behind.
 
         Raises LengthError for a request whose prompt or KV cache no bucket holds.
         """

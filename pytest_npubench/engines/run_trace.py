@@ -21,15 +21,15 @@ class RunTrace:
         self._started_s = perf_counter()
 
     @contextmanager
-    def segment(self, phase: Phase, bucket: int) -> Iterator[None]:
-        """Time one prompt's prefill or one decode step."""
+    def segment(self, phase: Phase, bucket: int, num_steps: int = 1) -> Iterator[None]:
+        """Time one prompt's prefill, or so many decode steps."""
         started_s = perf_counter()
         yield
         duration_s = perf_counter() - started_s
         if self._key != (phase, bucket):
             self._close()
             self._key = (phase, bucket)
-        self._num_steps += 1
+        self._num_steps += num_steps
         self._duration_s += duration_s
 
     @contextmanager

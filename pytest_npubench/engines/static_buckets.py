@@ -3,8 +3,8 @@
 Requests are prefilled one by one, shortest first, each in its own bucket's binary, into the KV cache of that bucket;
 when the next prompt (or, later, the growing KV length c_t) needs a larger bucket, the whole cache moves there by a
 copy. Decode then advances all rows together in the binary of bucket(max c_t) until the longest output ends; a row that
-ended earlier is carried along and its c_t counts as frozen. Every step is waited for and its tokens fetched to the
-host, as a server that streams them must.
+ended earlier is carried along and its c_t counts as frozen. The tokens of every step are fetched to the host, as a
+server that streams them must; as servers do, the next step of the bucket is started before that.
 
 Worked example: buckets 128 and 256, prompts of 100 and 120 tokens, 3 and 20 output tokens: two prefills in 128; steps
 with c_t = 121..128 in 128, a move, and steps with 129..139 in 256.
@@ -13,8 +13,8 @@ with c_t = 121..128 in 128, a move, and steps with 129..139 in 256.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby, pairwise
 
 from pytest_npubench.core.buckets import bucket_of
 from pytest_npubench.core.measurement import Move, Phase, Request, Run
@@ -62,14 +62,28 @@ class StaticBuckets(Engine):
             with trace.segment(Phase.PREFILL, bucket):
                 first = self.prefill_row(bucket, row, prompts[row])
         fetched = [first]
-        for kv_length in _kv_lengths(requests):
-            bucket = self.grow(bucket, kv_length, trace)
-            with trace.segment(Phase.DECODE, bucket):
-                fetched.append(self.decode_step(bucket))
+        for step_bucket, steps in groupby(bucket_of(self.buckets, kv_length) for kv_length in _kv_lengths(requests)):
+            bucket = self.grow(bucket, step_bucket, trace)
+            num_steps = len(list(steps))
+            with trace.segment(Phase.DECODE, bucket, num_steps):
+                fetched += self._steps(bucket, num_steps)
         run = trace.finish()
         self.end(bucket)
         tokens = tuple(tuple(int(step[row]) for step in fetched[:count]) for row, count in enumerate(output_tokens))
         return Generation(run=run, tokens=tokens)
+
+    def _steps(self, bucket: int, num_steps: int) -> Iterator[Prompt]:
+        """The tokens of so many steps in one bucket, one after the other; each is started before those of the step
+        before it are fetched."""
+        fetch = self.start_step(bucket)
+        for _ in range(num_steps - 1):
+            fetch_before, fetch = fetch, self.start_step(bucket)
+            yield fetch_before()
+        yield fetch()
+
+    def decode_step(self, bucket: int) -> Prompt:
+        """One step of all rows; fetch their tokens, int32 [batch_size]."""
+        return self.start_step(bucket)()
 
     def time_move(self, from_bucket: int, to_bucket: int) -> Move:
         """Move the cache between two neighbouring buckets of the set. Raises ConfigError for any other two."""
@@ -99,8 +113,9 @@ class StaticBuckets(Engine):
         far as there is one."""
 
     @abstractmethod
-    def decode_step(self, bucket: int) -> Prompt:
-        """One step of all rows; fetch their tokens, int32 [batch_size]."""
+    def start_step(self, bucket: int) -> Callable[[], Prompt]:
+        """Start one step of all rows, behind those that were started before; what it returns waits for the step, and
+        fetches the rows' tokens, int32 [batch_size]."""
 
     @abstractmethod
     def move_caches(self, bucket: int, neighbour: int) -> None:

@@ -93,9 +93,12 @@ def test_prefill_and_decode_write_in_place(serve: Callable[[str], Served]) -> No
     first = engine._prefill[16](engine._weights, state, *prompt, np.int32(0))
     places = addresses(first.caches)
     second = engine._prefill[16](engine._weights, first, *prompt, np.int32(1))
-    stepped = engine._decode[16](engine._weights, second)
+    stepped, tokens = engine._decode[16](engine._weights, second._replace(tokens=None), second.tokens)
     assert is_gone(first.caches)
     assert is_gone(second.caches)
+    assert second.lengths.is_deleted()
+    assert not second.tokens.is_deleted()
+    assert tokens.shape == second.tokens.shape
     assert addresses(jax.block_until_ready(stepped.caches)) == places
 
 

@@ -152,6 +152,34 @@ def test_an_engine_that_remembers_prompts_gains_nothing(
     assert len(set(seen)) == len(seen) == 6
 
 
+def test_a_step_starts_before_the_one_before_it_is_fetched(
+    engine: StaticBucketEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """c = 7, 8 in bucket 8, then 9 .. 11 in 16: one step ahead, and nothing is under way when the cache moves."""
+    events: list[str] = []
+    start_step, move_caches = engine.start_step, engine.move_caches
+
+    def started(bucket: int) -> Callable[[], Prompt]:
+        number = sum(event.startswith("start") for event in events)
+        events.append(f"start {number}")
+        fetch = start_step(bucket)
+
+        def fetched() -> Prompt:
+            events.append(f"fetch {number}")
+            return fetch()
+
+        return fetched
+
+    def moved(bucket: int, neighbour: int) -> None:
+        events.append("move")
+        move_caches(bucket, neighbour)
+
+    monkeypatch.setattr(engine, "start_step", started)
+    monkeypatch.setattr(engine, "move_caches", moved)
+    run(engine, [(6, 6)])
+    assert " ".join(events) == ("start 0 start 1 fetch 0 fetch 1 move start 2 start 3 fetch 2 start 4 fetch 3 fetch 4")
+
+
 def test_a_move_is_timed_alone(engine: StaticBucketEngine) -> None:
     move = engine.time_move(16, 32)
     assert (move.from_bucket, move.to_bucket) == (16, 32)

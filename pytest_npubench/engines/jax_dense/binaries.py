@@ -68,11 +68,15 @@ class DecoderBinaries:
         """(weights, state, prompt [bucket], its length, its row) to the state after it."""
         scalar = self.vector(())
         arguments = (self.weight_shapes, self.state(bucket), self.vector((bucket,)), scalar, scalar)
-        return self._step("prefill", forward.prefill, bucket, arguments)
+        step = partial(forward.prefill, self.shape, form=self.form)
+        return self._step("prefill", bucket, step, arguments, self._state_shardings)
 
     def decode(self, bucket: int) -> Binary:
-        """(weights, state) to the state after one token of every row."""
-        return self._step("decode", forward.decode, bucket, (self.weight_shapes, self.state(bucket)))
+        """(weights, state without its tokens, tokens) to both after one token of every row. The tokens alone are not
+        donated: they can be fetched while the next step runs."""
+        step = partial(_decode_apart, partial(forward.decode, self.shape, form=self.form))
+        kept, tokens = _apart(self.state(bucket))
+        return self._step("decode", bucket, step, (self.weight_shapes, kept, tokens), _apart(self._state_shardings))
 
     def move(self, bucket: int, neighbour: int) -> Binary:
         """(caches of one bucket, of its neighbour) to the neighbour's."""
@@ -102,15 +106,9 @@ class DecoderBinaries:
         """A float32 array, whole on every device."""
         return jax.ShapeDtypeStruct((self.batch_size, NUM_FIXED), np.float32, sharding=self.sharding())
 
-    def _step(self, phase: str, step: Callable[..., Any], bucket: int, arguments: tuple[Any, ...]) -> Binary:
-        whole = self.sharding()
-        return Binary(
-            name=f"{phase}-{self._label}-{bucket}",
-            function=partial(step, self.shape, form=self.form),
-            arguments=arguments,
-            donate=(1,),
-            out=DecoderState(self._cache_shardings, whole, whole, whole),
-        )
+    def _step(self, phase: str, bucket: int, step: Callable[..., Any], arguments: tuple[Any, ...], out: Any) -> Binary:
+        name = f"{phase}-{self._label}-{bucket}"
+        return Binary(name=name, function=step, arguments=arguments, donate=(1,), out=out)
 
     @property
     def _label(self) -> str:
@@ -134,12 +132,25 @@ class DecoderBinaries:
     def _cache_shardings(self) -> Caches:
         return Caches(*((self.sharding(heads_axis=1),) * self.shape.num_layers for _ in Caches._fields))
 
+    @property
+    def _state_shardings(self) -> DecoderState:
+        whole = self.sharding()
+        return DecoderState(self._cache_shardings, whole, whole, whole)
+
     def sharding(self, heads_axis: int | None = None) -> NamedSharding:
         """The sharding of an array whose heads lie on that axis; without an axis it is whole on every device."""
         return self._sharding(P() if heads_axis is None else P(*(None,) * heads_axis, AXIS))
 
     def _sharding(self, spec: P) -> NamedSharding:
         return NamedSharding(self.mesh, spec)
+
+
+def _decode_apart(decode: Callable[..., DecoderState], weights: Any, kept: DecoderState, tokens: Any) -> Any:
+    return _apart(decode(weights, kept._replace(tokens=tokens)))
+
+
+def _apart(state: DecoderState) -> tuple[DecoderState, Any]:
+    return state._replace(tokens=None), state.tokens
 
 
 def jax_dtype(name: str) -> Any:

@@ -55,7 +55,7 @@ class StaticBucketEngine(AnsweringBuckets):
         self._seed, self._dtype = seed, dtype
         self._binaries = DecoderBinaries(shape, compiler.devices, batch_size=batch_size, dtype=dtype)
         self._prefill: dict[int, Callable[..., DecoderState]] = {}
-        self._decode: dict[int, Callable[..., DecoderState]] = {}
+        self._decode: dict[int, Callable[..., tuple[DecoderState, Any]]] = {}
         self._move: dict[tuple[int, int], Callable[..., Caches]] = {}
         self._compiled: dict[str, Any] = {}
         self._caches: dict[int, Caches] = {}
@@ -123,9 +123,11 @@ class StaticBucketEngine(AnsweringBuckets):
         self._state = self._prefill[bucket](self._weights, self._state, padded, np.int32(len(prompt)), np.int32(row))
         return np.asarray(self._state.tokens)
 
-    def decode_step(self, bucket: int) -> Prompt:
-        self._state = self._decode[bucket](self._weights, self._state)
-        return np.asarray(self._state.tokens)
+    def start_step(self, bucket: int) -> Callable[[], Prompt]:
+        kept, tokens = self._decode[bucket](self._weights, self._state._replace(tokens=None), self._state.tokens)
+        self._state = kept._replace(tokens=tokens)
+        tokens.copy_to_host_async()
+        return lambda: np.asarray(tokens)
 
     def force(self, tokens: Prompt, lengths: Prompt | None = None) -> None:
         forced = {"tokens": tokens} if lengths is None else {"tokens": tokens, "lengths": lengths}

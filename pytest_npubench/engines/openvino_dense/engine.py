@@ -163,12 +163,13 @@ class OpenVinoBucketEngine(AnsweringBuckets):
         self._logits = lambda: np.broadcast_to(binaries.prefill_logits, (self.batch_size, NUM_FIXED))
         return self._tokens
 
-    def decode_step(self, bucket: int) -> Prompt:
+    def start_step(self, bucket: int) -> Callable[[], Prompt]:
+        """Runs the step to its end: the next one takes its tokens from the host."""
         binaries = self._binaries[bucket]
-        self._tokens = binaries.decode(self._tokens, self._lengths)
+        tokens = self._tokens = binaries.decode(self._tokens, self._lengths)
         self._lengths += 1
         self._logits = lambda: binaries.decode_logits
-        return self._tokens
+        return lambda: tokens
 
     def force(self, tokens: Prompt, lengths: Prompt | None = None) -> None:
         self._tokens = np.array(tokens, np.int32)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -63,10 +63,10 @@ class Table(StaticBuckets):
         self.joined = self.decoded
         return np.zeros(NUM_SLOTS, np.int32)
 
-    def decode_step(self, bucket: int) -> Prompt:
+    def start_step(self, bucket: int) -> Callable[[], Prompt]:
         self.now_s += TBT_S[bucket]
         self.decoded = True
-        return np.zeros(NUM_SLOTS, np.int32)
+        return lambda: np.zeros(NUM_SLOTS, np.int32)
 
     def move_caches(self, bucket: int, neighbour: int) -> None:
         assert (min(bucket, neighbour), max(bucket, neighbour)) in pairwise(self.buckets)
