@@ -63,8 +63,8 @@ class ServedBlock(Visit):
     is a checksum of each request's tokens, () where none was kept.
 
     Of a server that is loaded from outside there are no iterations. counted_by has a code for each request of how its
-    tokens were counted; stalls_s are the median, the 99th percentile and the worst of how late the client's own watch
-    came.
+    tokens were counted; remarks has the number of requests that each of the client's remarks was made on; stalls_s are
+    the median, the 99th percentile and the worst of how late the client's own watch came.
     """
 
     records: tuple[RequestRecord, ...]
@@ -79,6 +79,7 @@ class ServedBlock(Visit):
     handover_bytes: tuple[int, ...] = ()
     tokens_crc: tuple[int, ...] = ()
     counted_by: tuple[int, ...] = ()
+    remarks: tuple[int, ...] = ()
     stalls_s: tuple[float, ...] = ()
     calibration: Calibration | None = None
     clock: str = "wall"
@@ -157,6 +158,7 @@ class ServedBlock(Visit):
         columns["request.tokens_crc"] = self.tokens_crc
         columns["request.token_times_s"] = [round(at_s, DIGITS) for record in records for at_s in record.token_times_s]
         columns["request.counted_by"] = self.counted_by
+        columns["client.remarks"] = self.remarks
         for name, values in self.log.columns().items():
             if name != "energy_j":
                 columns[f"iteration.{name}"] = [round(value, DIGITS) for value in values]
@@ -193,6 +195,7 @@ class ServedBlock(Visit):
             handover_bytes=tuple(map(int, columns.get("handover_bytes", ()))),
             tokens_crc=tuple(map(int, columns.get("request.tokens_crc", ()))),
             counted_by=tuple(map(int, columns.get("request.counted_by", ()))),
+            remarks=tuple(map(int, columns.get("client.remarks", ()))),
             stalls_s=tuple(columns.get("client.stalls_s", ())),
             calibration=calibration[0] if calibration else None,
         )
@@ -219,6 +222,7 @@ def pooled(blocks: Sequence[BlockT]) -> BlockT:
         handover_bytes=tuple(value for block in blocks for value in block.handover_bytes),
         tokens_crc=tuple(value for block in blocks for value in block.tokens_crc),
         counted_by=tuple(value for block in blocks for value in block.counted_by),
+        remarks=tuple(map(sum, zip(*(block.remarks for block in blocks), strict=True))),
         stalls_s=tuple(map(max, zip(*(block.stalls_s for block in blocks), strict=True))),
     )
 

@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,6 +36,8 @@ from pytest_npubench.suites.server.spec import APIS, OURS, PROMPTS, Asking
 if TYPE_CHECKING:
     from pytest_npubench.backends.server_address import ServerAddress
     from pytest_npubench.cli.arguments import Commands
+    from pytest_npubench.engines.http.answer import HttpAnswer
+    from pytest_npubench.engines.http.load_run import HttpRun
     from pytest_npubench.serving.metrics import Slo
     from pytest_npubench.suites.server.blocks import LoadBlock
 
@@ -147,11 +149,13 @@ def loaded(arguments: argparse.Namespace) -> dict[str, Any]:
         "num_requests": len(requests),
         "rate_per_s": arguments.rate,
         "seed": arguments.seed,
-        **_outcome(block, 0.9 if arguments.attainment is None else arguments.attainment, run.lost),
+        **_outcome(block, 0.9 if arguments.attainment is None else arguments.attainment, run),
+        "reasons": _reasons(run.answers, address.key()),
+        "remarks": _remarks(run.answers),
     }
 
 
-def _outcome(block: LoadBlock, wanted: float, lost: Sequence[str]) -> dict[str, Any]:
+def _outcome(block: LoadBlock, wanted: float, run: HttpRun) -> dict[str, Any]:
     from pytest_npubench.suites.server.figures import seen_from_outside
     from pytest_npubench.suites.server.kinds.open_load import ClientDetail
     from pytest_npubench.suites.server.lateness import why_late
@@ -163,9 +167,27 @@ def _outcome(block: LoadBlock, wanted: float, lost: Sequence[str]) -> dict[str, 
         "attained": None if attained is None else attained >= wanted,
         "failures": block.failures,
         "counted_by": block.num_counted_by,
-        "client": {**asdict(ClientDetail.of(block)), "late": why_late(block), "lost": list(lost)},
+        "in_one_piece": block.num_in_one_piece,
+        "client": {**asdict(ClientDetail.of(block)), "late": why_late(block), "lost": list(run.lost)},
         "metrics": [asdict(metric) for metric in metrics],
     }
+
+
+def _reasons(answers: Sequence[HttpAnswer], key: str) -> dict[str, str]:
+    """Of each class of failures the first one's words."""
+    from pytest_npubench.suites.server.failures import class_of, without_key
+
+    failed = [answer.failed for answer in reversed(answers) if answer.failed is not None]
+    return {str(class_of(reason)): without_key(reason, key) for reason in failed}
+
+
+def _remarks(answers: Sequence[HttpAnswer]) -> dict[str, dict[str, int]]:
+    """On how many answers each remark was made, and the sum of its numbers: of tokens, events or times."""
+    numbers: dict[str, list[int]] = {}
+    for answer in answers:
+        for text, amount in answer.remarks.items():
+            numbers.setdefault(text, []).append(amount)
+    return {text: {"answers": len(each), "number": sum(each)} for text, each in numbers.items()}
 
 
 def _slo(arguments: argparse.Namespace) -> Slo | None:
@@ -246,10 +268,23 @@ def _heading(answer: Mapping[str, Any]) -> list[str]:
         f"requests   {answer['num_requests']} of {answer['workload']} at {answer['rate_per_s']:g} a second, seed "
         f"{answer['seed']}, {answer['api']} API, prompts of {answer['prompt']}",
         f"failed     {failures}",
-        f"counted    {counted}",
+        *(f"           {reason}" for reason in answer["reasons"].values()),
+        f"counted    {counted or 'none'}",
+        *(f"remark     {line}" for line in _remark_lines(answer)),
         f"client     dispatch lag {lag} and loop stalls {stall} at p99, worst stall {worst}",
         f"SLO        {_limits_text(answer)}",
     ]
+
+
+def _remark_lines(answer: Mapping[str, Any]) -> Iterator[str]:
+    from pytest_npubench.suites.server.blocks import IN_ONE_PIECE
+
+    total = answer["num_requests"]
+    for text, counted in answer["remarks"].items():
+        amount = f" ({counted['number']} in all)" if counted["number"] != counted["answers"] else ""
+        yield f"{counted['answers']} of {total} answers: {text}{amount}"
+    if answer["in_one_piece"]:
+        yield f"{answer['in_one_piece']} of {total} answers: {IN_ONE_PIECE}"
 
 
 def _limits_text(answer: Mapping[str, Any]) -> str:

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+UNKNOWN_TEXT = "text under a key that is not known"
+PASSED_OVER = "events without content passed over"
+UNSTREAMED = "tokens counted and not streamed"
+ENDED_EARLY = "tokens fewer than asked for, measured at its own length"
+SENT_AGAIN = "sent again, as its connection was closed while idle"
+DOUBTS = ("running usage not believed", "token lists not believed", "usage not believed")
+REMARKS = (UNKNOWN_TEXT, PASSED_OVER, UNSTREAMED, ENDED_EARLY, SENT_AGAIN, *DOUBTS)
+"""How a remark on an answer begins; a colon and more may follow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,8 +31,9 @@ class HttpAnswer:
 
     dispatched_s: when the client began to send it, so dispatched_s - arrival_s is the client's own lag; None where the
     process that was to send it was lost. token_times_s: one a token that came, however it ended. counted_by says how
-    tokens were counted (token_times). failed: the reason, None where the answer is whole; a request that was retried
-    failed, whatever came of it.
+    tokens were counted (token_times). remarks: what a reader of the figures should know, each with a number of tokens,
+    events or times. failed: the reason, None where the answer is whole; a request that was retried failed, whatever
+    came of it.
     """
 
     request: HttpRequest
@@ -30,4 +41,5 @@ class HttpAnswer:
     token_times_s: tuple[float, ...] = ()
     counted_by: str = ""
     num_retries: int = 0
+    remarks: Mapping[str, int] = field(default_factory=dict)
     failed: str | None = None

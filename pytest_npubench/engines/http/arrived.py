@@ -11,37 +11,45 @@ A token has the time of the piece that completed its event, whenever it is read.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 
 from pytest_npubench.engines.http.delta import DONE, Delta, parse
 from pytest_npubench.errors import MeasurementError
 
-FIELD, OBJECT, BLANK = b"data: ", b"data: {", b"\n\n"
+FIELD, OBJECT, BLANK, MARK = b"data: ", b"data: {", b"\n\n", b"\xef\xbb\xbf"
 ANSWER_BYTES, ALL_BYTES = 2**18, 2**28
 PIECE_BYTES = 128  # what Python keeps beside a piece's bytes: a time, a pair and an object
+START_BYTES, MOST_KEYS = 2**10, 4
 END, ERROR = DONE.encode(), b'"error"'
+ERRORS = (ERROR, b"error:", b"event: error", b"event:error")
 LAST = b"\n\ndata: [DONE]\n\n"
 """An event of its own, whatever was before it."""
 
 
-# Server-sent events out of bytes, however they were cut (WHATWG HTML, section 9.2.6), and none larger than allowed.
+# Server-sent events out of bytes, however they were cut (WHATWG HTML, section 9.2.6), and none larger than allowed. An
+# error that a server tells in another way, by a field or an event named `error` or by JSON in no field at all, is an
+# event {"error": ...} here.
 #
 # Worked example: feed(b'data: {"a"') gives (), then feed(b': 1}\n\ndata: [DONE]\n\n') gives ('{"a": 1}', '[DONE]').
 class EventStream:
-    """Keeps what is not a whole event yet, at most event_bytes of it. Only `data` fields matter here; comments and
-    other fields are skipped."""
+    """Keeps what is not a whole event yet, at most event_bytes of it. Comments and fields but `data`, `event` and
+    `error` are skipped."""
 
     def __init__(self, event_bytes: int) -> None:
         self._event_bytes = event_bytes
         self._rest = b""
         self._data = bytearray()
         self._num_bytes = 0  # of the event's lines, which are more than its data
+        self._is_error = self._is_begun = False
 
     def feed(self, chunk: bytes) -> tuple[str, ...]:
         """The data of every event that `chunk` completes. Raises MeasurementError on an event, or a line, that is no
         UTF-8 or longer than allowed."""
         # a CR at the end may be the first half of a CRLF
         text = self._rest + chunk
+        if not self._is_begun and len(text) >= len(MARK):
+            self._is_begun, text = True, text.removeprefix(MARK)
         half_break = b"\r" if text.endswith(b"\r") else b""
         lines = text[: len(text) - len(half_break)].replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
         self._rest = lines.pop() + half_break
@@ -50,14 +58,25 @@ class EventStream:
         for line in lines:
             if line.startswith(b"data:"):
                 self._add(line)
-            elif not line and self._num_bytes:
-                events.append(bytes(self._data))
+            elif line.startswith(b"event:"):
+                self._is_error = line[6:].strip() == b"error"
+            elif line.startswith(b"error:"):
+                events.append(_error(line[6:].strip()))
+            elif line.startswith(b"{") and ERROR in line and _is_error(line):
+                events.append(line)
+            elif not line:
+                if self._num_bytes:
+                    events.append(_error(bytes(self._data)) if self._is_error else bytes(self._data))
                 self._data.clear()
-                self._num_bytes = 0
+                self._num_bytes, self._is_error = 0, False
         try:
             return tuple(event.decode() for event in events)
         except UnicodeDecodeError as error:
             raise MeasurementError(f"an event that is no UTF-8: {error}") from error
+
+    def end(self) -> tuple[str, ...]:
+        """The event of a last line that nothing ended, where it is `[DONE]` or an error."""
+        return self.feed(BLANK) if self._rest.startswith(b"{") or self._rest.rstrip().endswith(END) else ()
 
     def _add(self, line: bytes) -> None:
         """Several `data` fields of an event are lines of one text."""
@@ -70,6 +89,23 @@ class EventStream:
     def _check(self, num_bytes: int) -> None:
         if num_bytes > self._event_bytes:
             raise MeasurementError(f"an event of more than {self._event_bytes} bytes; want JSON of one token or a few")
+
+
+def _error(words: bytes) -> bytes:
+    try:
+        error = json.loads(words)
+    except (ValueError, RecursionError):
+        error = words.decode(errors="replace")
+    return json.dumps({"error": error or "an error in no words"}).encode()
+
+
+def _is_error(line: bytes) -> bool:
+    """Whether a line without a field's name is the JSON of an error; the rest of what stands so is no event."""
+    try:
+        document = json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return bool(document.get("error")) or "error" in (document.get("object"), document.get("type"))
 
 
 @dataclass(slots=True)
@@ -91,12 +127,18 @@ class Arrived:
     """One answer of at most num_bytes and num_events that bring text or a new count, each of event_bytes at most.
 
     deltas: of the events read so far, with their seconds. is_over: `[DONE]` came; is_whole: that or a finish_reason.
+    came_as: status and type, and start: the first bytes, to show where there is no event; num_empty: the events that
+    were passed over;
+    unknown_keys: where text stood that is not known.
     """
 
     def __init__(self, num_bytes: int, event_bytes: int, num_events: int, unread: Unread) -> None:
         self.deltas: list[tuple[float, Delta]] = []
         self.is_over = False
-        self._finished = False
+        self.came_as, self.start = "", b""
+        self.num_events = self.num_empty = 0
+        self.unknown_keys: tuple[str, ...] = ()
+        self.finish_reason = ""
         self._done = False  # [DONE] was read, not only seen
         self._most_bytes, self._most_events = num_bytes, num_events
         self._num_bytes = 0
@@ -111,11 +153,13 @@ class Arrived:
 
     @property
     def is_whole(self) -> bool:
-        return self.is_over or self._finished
+        return self.is_over or bool(self.finish_reason)
 
     def add(self, at_s: float, piece: bytes) -> None:
         """Raises MeasurementError where it is read, on what is malformed or over its limits."""
         self._num_bytes += len(piece)
+        if len(self.start) < START_BYTES:
+            self.start += piece[: START_BYTES - len(self.start)]
         if self._num_bytes > self._most_bytes:
             self.read()
             raise MeasurementError(f"malformed stream: an answer of more than {self._most_bytes} bytes")
@@ -147,7 +191,7 @@ class Arrived:
         """Whether the answer ends with it as most do. What may be another end, or an error, is read at once."""
         seam = self._tail + piece
         self._tail = BLANK if seam.endswith(BLANK) else seam[1 - len(LAST) :]
-        error = seam.find(ERROR) >= 0
+        error = any(seam.find(sign) >= 0 for sign in ERRORS)
         if seam.endswith(LAST) and not error:
             return True
         self._reads_at_once = error or seam.find(END) >= 0
@@ -167,18 +211,32 @@ class Arrived:
                     return
                 self._take(event, at_s)
 
+    def end(self) -> None:
+        """Nothing more comes. Raises MeasurementError as `add` does."""
+        self.read()
+        if not self._done:
+            for event in self._events.end():
+                self._take(event, 0.0)
+
     def _take(self, event: str, at_s: float) -> None:
-        if event == DONE:
+        self.num_events += 1
+        if event.strip() == DONE:
             self._done = self.is_over = True
             return
-        delta = parse(event)
-        num_chars, num_tokens, total_tokens, finished = delta
-        self._finished = self._finished or finished
-        says_more = total_tokens is not None and total_tokens != self._total_tokens
-        if not (num_chars or num_tokens or says_more):
+        try:
+            delta = parse(event)
+        except MeasurementError as error:
+            where = "" if "event-stream" in self.came_as else f" ({self.came_as})"
+            raise MeasurementError(f"{error}{where if self.came_as else ''}") from error
+        self.finish_reason = self.finish_reason or delta.finish_reason
+        self.num_empty += delta.is_empty
+        if delta.unknown_key and delta.unknown_key not in self.unknown_keys and len(self.unknown_keys) < MOST_KEYS:
+            self.unknown_keys += (delta.unknown_key,)
+        says_more = delta.total_tokens is not None and delta.total_tokens != self._total_tokens
+        if not (delta.num_chars or delta.num_tokens or delta.unstreamed_tokens or says_more):
             return  # a sign of life
         if says_more:
-            self._total_tokens = total_tokens
+            self._total_tokens = delta.total_tokens
         self.deltas.append((at_s, delta))
         if len(self.deltas) > self._most_events:
             raise MeasurementError(f"malformed stream: more than {self._most_events} events with text or counts")

@@ -10,12 +10,20 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from pytest_npubench.core.server_access import shown
-from pytest_npubench.engines.http.answer import HttpAnswer, HttpRequest
+from pytest_npubench.engines.http.answer import (
+    ENDED_EARLY,
+    PASSED_OVER,
+    SENT_AGAIN,
+    UNKNOWN_TEXT,
+    UNSTREAMED,
+    HttpAnswer,
+    HttpRequest,
+)
 from pytest_npubench.engines.http.arrived import Arrived, Unread
 from pytest_npubench.engines.http.connections import Connections
 from pytest_npubench.engines.http.endpoint import Endpoint
-from pytest_npubench.engines.http.reply import LONGEST_PAUSE_S, AnswerError, without_key
-from pytest_npubench.engines.http.token_times import in_digits, token_times
+from pytest_npubench.engines.http.reply import LONGEST_PAUSE_S, AnswerError, readable, without_key
+from pytest_npubench.engines.http.token_times import TokenTimes, in_digits, token_times
 from pytest_npubench.errors import MeasurementError
 
 TOKEN_S, LONGEST_S = 5.0, 600.0
@@ -58,7 +66,8 @@ def answer_limits(endpoint: Endpoint, output_tokens: int) -> AnswerLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """A request whose answer is over, its events read or not. failed: how the transport failed. key: hidden where the
+    """A request whose answer is over, its events read or not. failed: how the transport failed. may_end_early: the
+    server was not asked to go on to the last token. is_sent_again: Connections sent it twice. key: hidden where the
     server sent it back."""
 
     request: HttpRequest
@@ -66,6 +75,8 @@ class Ended:
     arrived: Arrived
     num_retries: int
     failed: str | None
+    may_end_early: bool = False
+    is_sent_again: bool = False
     key: str = field(repr=False)
 
     def answer(self) -> HttpAnswer:
@@ -77,9 +88,12 @@ class Ended:
             failed = without_key(str(error), self.key)
         try:
             times = token_times(self.arrived.deltas, self.request.output_tokens)
-            if times.num_tokens != self.request.output_tokens:
-                came = f"{in_digits(times.num_tokens)} tokens came"
+            num_tokens = times.num_tokens + times.num_unstreamed
+            if num_tokens != self.request.output_tokens and not self._ended_early(times):
+                came = f"{in_digits(num_tokens)} tokens came"
                 failed = failed or f"{came}, {self.request.output_tokens} were asked for"
+            if not times.num_tokens:
+                failed = failed or f"{in_digits(num_tokens)} tokens were counted, and none was streamed"
         except MeasurementError as error:
             failed = failed or str(error)
         return HttpAnswer(
@@ -88,8 +102,28 @@ class Ended:
             token_times_s=times.times_s if times else (),
             counted_by=times.counted_by if times else "",
             num_retries=self.num_retries,
+            remarks=self._remarks(times) if times else {},
             failed=None if failed is None else shown(failed, REASON_CHARS),
         )
+
+    def _ended_early(self, times: TokenTimes) -> bool:
+        """Whether it may be shorter than asked for. A server that says it came to the length asked for, and counts no
+        tokens, merged some."""
+        num_tokens = times.num_tokens + times.num_unstreamed
+        is_shorter = 0 < num_tokens < self.request.output_tokens
+        return self.may_end_early and is_shorter and self.arrived.finish_reason != "length"
+
+    def _remarks(self, times: TokenTimes) -> dict[str, int]:
+        arrived = self.arrived
+        remarks = {f"{UNKNOWN_TEXT}: {key}": 1 for key in arrived.unknown_keys}
+        remarks |= {
+            times.doubt: 1 if times.doubt else 0,
+            PASSED_OVER: arrived.num_empty,
+            UNSTREAMED: times.num_unstreamed,
+            ENDED_EARLY: self.request.output_tokens - times.num_tokens if self._ended_early(times) else 0,
+            SENT_AGAIN: int(self.is_sent_again),
+        }
+        return {text: number for text, number in remarks.items() if number}
 
 
 async def ask(
@@ -129,6 +163,7 @@ async def ask(
             arrived=arrived,
             num_retries=len(refused),
             failed=failed,
+            may_end_early=not endpoint.fixes_length,
             key=connections.key,
         )
 
@@ -144,11 +179,18 @@ async def _exchange(
             arrived.read()
             raise
         if not arrived.is_over:
-            arrived.read()
+            arrived.end()
     except MeasurementError as error:
         raise error if isinstance(error, AnswerError) else AnswerError(str(error)) from error
     if not arrived.is_whole:
-        raise AnswerError("the answer stopped before its end: neither finish_reason nor [DONE] came")
+        raise AnswerError(_why_unfinished(arrived, connections.key))
+
+
+def _why_unfinished(arrived: Arrived, key: str) -> str:
+    is_stream = "text/event-stream" in arrived.came_as and not arrived.start.lstrip().startswith((b"{", b"<"))
+    if arrived.num_events or is_stream or not arrived.start:
+        return "the answer stopped before its end: neither finish_reason nor [DONE] came"
+    return f"no stream of events: {arrived.came_as}: {readable(arrived.start, key)}"
 
 
 def _pause_s(error: AnswerError, num_before: int) -> float:

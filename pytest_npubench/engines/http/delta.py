@@ -1,6 +1,10 @@
 """One event of a streamed answer: how much text it brought, and how many tokens that makes.
 
-Servers say it in different ways, best first: the running count in `usage` of every event (vLLM, SGLang:
+Whatever a model generated is text: the answer, its reasoning under the names that servers give it, names and arguments
+of tool calls, a refusal, a transcript. Text under a key that is not known is text too, and the key is named. An event
+that brings nothing is passed over: null, a ping, no choices.
+
+Servers count tokens in different ways, best first: the running count in `usage` of every event (vLLM, SGLang:
 continuous_usage_stats), token ids or log-probabilities beside the text, or the whole count in the last event's `usage`.
 
 What an event may leave out may also be null. What it holds in a type of its own is an error: a count that is taken for
@@ -10,8 +14,9 @@ another is a wrong figure. Fields that are not read (a log-probability of -Infin
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
@@ -20,43 +25,87 @@ from pytest_npubench.errors import MeasurementError
 
 DONE = "[DONE]"
 NUM_CHARS = 200
-TEXTS = ("content", "reasoning_content", "reasoning")
+KEY_CHARS = 40
+REASONING = ("reasoning_content", "reasoning", "reasoning_text", "reasoning_details", "thinking", "thinking_blocks")
+"""Names of one text: a server that sends it under two of them generated it once."""
+TEXTS = ("text", "content", *REASONING, "refusal", "tool_calls", "function_call", "audio")
+LABELS = frozenset(
+    {"id", "call_id", "index", "object", "type", "event", "role", "format", "signature", "model", "created", "status"}
+    | {"code", "expires_at"}
+)
+"""Keys under which nothing is generated, wherever they stand."""
+DELTA_LABELS = LABELS | {"name", "annotations", "provider_specific_fields"}
+CHOICE_LABELS = (
+    LABELS
+    | {"delta", "message", "error", "logprobs", "token_ids", "prompt_token_ids", "provider_specific_fields"}
+    | {"finish_reason", "native_finish_reason", "stop_reason", "matched_stop"}
+    | {"content_filter_results", "content_filter_offsets"}
+)
+EVENT_LABELS = (
+    LABELS
+    | {"choices", "usage", "error", "system_fingerprint", "service_tier", "timings", "provider", "obfuscation"}
+    | {"prompt_filter_results", "prompt_annotations", "citations", "search_results", "x_groq", "nvext"}
+)
+SIGNS_OF_LIFE = frozenset(("", "ping", "pong", "heartbeat", "keepalive", "keep-alive"))
+FAILED = frozenset(("error", "abort", "aborted", "cancelled"))
+"""What a server calls the finish of an answer that it gave up."""
 
 
 class Delta(NamedTuple):
-    """num_chars of text; num_tokens it brought, None where the event does not say; total_tokens so far, likewise."""
+    """num_chars of text; num_tokens it brought, None where the event does not say; total_tokens so far, likewise;
+    finish_reason, empty where the answer goes on.
+
+    unstreamed_tokens: how many of total_tokens the server calls reasoning, or a prediction that it rejected.
+    has_reasoning: some of the text is reasoning. unknown_key: where text stood that is not known. is_empty: the event
+    has no choices and no count.
+    """
 
     num_chars: int
     num_tokens: int | None
     total_tokens: int | None
-    finished: bool
+    finish_reason: str
+    unstreamed_tokens: int = 0
+    has_reasoning: bool = False
+    unknown_key: str = ""
+    is_empty: bool = False
 
+
+EMPTY = Delta(0, None, None, "", is_empty=True)
 
 # The usual event, read in a tenth of the time: only fields that are told of here, each of its own type.
 
 
-class _Part(msgspec.Struct, gc=False):
+class _Part(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    role: Any = None
     content: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
+    refusal: None = None
+    function_call: None = None
+    tool_calls: Annotated[list[Any], msgspec.Meta(max_length=0)] | None = None
 
 
-class _Choice(msgspec.Struct, gc=False):
+class _Choice(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    index: Any = None
     text: str | None = None
     delta: _Part | None = None
     finish_reason: str | None = None
+    stop_reason: Any = None
     token_ids: None = None
     logprobs: None = None
 
 
 class _Usage(msgspec.Struct, gc=False):
     completion_tokens: Any = None  # msgspec would take 2.0 for an int
+    completion_tokens_details: None = None
 
 
 class _Event(msgspec.Struct, gc=False):
-    choices: list[_Choice]
+    choices: Annotated[list[_Choice], msgspec.Meta(min_length=1, max_length=1)]
     usage: _Usage | None = None
     error: None = None
+    type: None = None
+    object: Any = None
 
 
 _decode = msgspec.json.Decoder(_Event).decode
@@ -71,19 +120,20 @@ def parse(event: str) -> Delta:
     total = chunk.usage.completion_tokens if chunk.usage else None
     if total is not None and (type(total) is not int or total < 0):
         return _any(event)
-    if not chunk.choices:
-        return Delta(0, None, total, False)
-    choice = chunk.choices[0]
-    part = choice.delta
-    if part is None:
-        num_chars = len(choice.text or "")
-    else:
-        num_chars = len(part.content or "") + len(part.reasoning_content or "") + len(part.reasoning or "")
-    return Delta(num_chars, None, total, bool(choice.finish_reason))
+    (choice,) = chunk.choices
+    if choice.finish_reason in FAILED or chunk.object == "error":
+        return _any(event)
+    part, num_chars, num_reasoning = choice.delta, len(choice.text or ""), 0
+    if part is not None:
+        num_reasoning = max(len(part.reasoning_content or ""), len(part.reasoning or ""))
+        num_chars += len(part.content or "") + num_reasoning
+    return Delta(num_chars, None, total, choice.finish_reason or "", 0, num_reasoning > 0)
 
 
 def _any(event: str) -> Delta:
     """Reads any event: one that holds more than usual, or is wrong and gets an error in words."""
+    if event.strip('" \t').lower() in SIGNS_OF_LIFE:
+        return EMPTY
     try:
         document = json.loads(event)
     except ValueError as error:
@@ -91,27 +141,73 @@ def _any(event: str) -> Delta:
     except RecursionError:
         raise MeasurementError(f"malformed stream: nested deeper than any answer: {_start(event)}") from None
     if not isinstance(document, dict):
-        raise MeasurementError(f"malformed stream: want a JSON object, not {_start(event)}")
-    if document.get("error"):
-        raise MeasurementError(f"the server ended its answer: {_words(document['error'], event)}")
+        if text_in(document):
+            raise MeasurementError(f"malformed stream: want a JSON object, not {_start(event)}")
+        return EMPTY
     choices = document.get("choices")
-    if not isinstance(choices, list):
+    if not isinstance(choices, list | None):
         raise MeasurementError(f"malformed stream: no list of choices in {_start(event)}")
-    choice = _mapping(choices[0], "choices[0]") if choices else {}
+    choices = [_mapping(choice, f"choices[{index}]") for index, choice in enumerate(choices or ())]
+    if why := _why_ended(document, choices):
+        raise MeasurementError(f"the server ended its answer: {_words(why, event)}")
+    if not choices and (keys := _texts(document, EVENT_LABELS)):
+        key = shown(min(keys), KEY_CHARS)
+        raise MeasurementError(f"malformed stream: no choices, and text under {key}: {_start(event)}")
+    return _of_choices(choices, _mapping(document.get("usage"), "usage"))
+
+
+def _why_ended(document: Mapping[str, Any], choices: Sequence[Mapping[str, Any]]) -> object:
+    """The server's own words, where it gave the answer up; None where it did not."""
+    if error := document.get("error"):
+        return error
+    if "error" in (document.get("type"), document.get("object")):
+        return document
+    return next((each for each in choices if each.get("error") or _text(each, "finish_reason") in FAILED), None)
+
+
+def _of_choices(choices: Sequence[Mapping[str, Any]], usage: Mapping[str, Any]) -> Delta:
+    texts: Counter[str] = Counter()
+    for choice in choices:
+        part = choice["delta"] if "delta" in choice else choice.get("message")
+        texts += _texts(choice, CHOICE_LABELS) + _texts(_mapping(part, "delta"), DELTA_LABELS)
+    num_reasoning = max(texts[name] for name in REASONING)
+    num_chars = num_reasoning + sum(number for name, number in texts.items() if name not in REASONING)
+    num_tokens = _num_tokens(choices[0]) if len(choices) == 1 else None
+    total = _count(usage, "completion_tokens")
     return Delta(
-        num_chars=_num_chars(choice),
-        num_tokens=_num_tokens(choice),
-        total_tokens=_total_tokens(_mapping(document.get("usage"), "usage")),
-        finished=bool(_text(choice, "finish_reason")),
+        num_chars=num_chars,
+        num_tokens=None if num_chars and not num_tokens else num_tokens,
+        total_tokens=total,
+        finish_reason=next(filter(None, (_text(choice, "finish_reason") for choice in choices)), ""),
+        unstreamed_tokens=_num_unstreamed(usage),
+        has_reasoning=num_reasoning > 0,
+        unknown_key=shown(min((name for name in texts if name not in TEXTS), default=""), KEY_CHARS),
+        is_empty=not choices and total is None,
     )
 
 
-def _num_chars(choice: Mapping[str, Any]) -> int:
-    """The number of characters in a choice of either API; reasoning is generated text too."""
-    if choice.get("delta") is None:
-        return len(_text(choice, "text"))
-    delta = _mapping(choice["delta"], "delta")
-    return sum(len(_text(delta, name)) for name in TEXTS)
+def _texts(holder: Mapping[str, Any], labels: frozenset[str]) -> Counter[str]:
+    """The number of characters that were generated under each key. Raises MeasurementError for a number that stands
+    where text should."""
+    for name in TEXTS:
+        if isinstance(holder.get(name), bool | int | float):
+            _text(holder, name)
+    lengths = {name: len(text_in(value)) for name, value in holder.items() if name not in labels}
+    return Counter({name: length for name, length in lengths.items() if length})
+
+
+def text_in(value: object) -> str:
+    """All text in a value of JSON, in order: a text, a list of parts, an object whose labels are left out."""
+    texts, rest = [], [value]
+    while rest:
+        part = rest.pop()
+        if isinstance(part, str):
+            texts.append(part)
+        elif isinstance(part, list):
+            rest += reversed(part)
+        elif isinstance(part, Mapping):
+            rest += reversed([inner for name, inner in part.items() if name not in LABELS])
+    return "".join(texts)
 
 
 def _num_tokens(choice: Mapping[str, Any]) -> int | None:
@@ -119,18 +215,26 @@ def _num_tokens(choice: Mapping[str, Any]) -> int | None:
     if isinstance(token_ids, list):
         return len(token_ids)
     logprobs = choice.get("logprobs")
-    tokens = logprobs.get("tokens", logprobs.get("content")) if isinstance(logprobs, Mapping) else None
-    return len(tokens) if isinstance(tokens, list) else None
+    if not isinstance(logprobs, Mapping):
+        return None
+    lists = [logprobs.get(name) for name in ("tokens", "content", "refusal")]
+    counts = [len(tokens) for tokens in lists if isinstance(tokens, list)]
+    return sum(counts) if counts else None
 
 
-def _total_tokens(usage: Mapping[str, Any]) -> int | None:
-    total = usage.get("completion_tokens")
+def _num_unstreamed(usage: Mapping[str, Any]) -> int:
+    details = usage.get("completion_tokens_details")
+    if not isinstance(details, Mapping):
+        return 0
+    return sum(_count(details, name) or 0 for name in ("reasoning_tokens", "rejected_prediction_tokens"))
+
+
+def _count(usage: Mapping[str, Any], name: str) -> int | None:
+    total = usage.get(name)
     if total is None:
         return None
     if type(total) is not int or total < 0:  # a bool is an int, and JSON of Python's has Infinity and NaN
-        raise MeasurementError(
-            f"malformed stream: completion_tokens is {_words(total)}; want a whole number of at least 0"
-        )
+        raise MeasurementError(f"malformed stream: {name} is {_words(total)}; want a whole number of at least 0")
     return total
 
 

@@ -64,6 +64,11 @@ class Endpoint:
     def address(self) -> str:
         return f"{self.url.rstrip('/')}/{PATHS[self.api]}"
 
+    @property
+    def fixes_length(self) -> bool:
+        """Whether requests ask for as many tokens as they allow."""
+        return bool(self.extra_body.get("ignore_eos") or self.extra_body.get("min_tokens"))
+
     def headers(self) -> dict[str, str]:
         """Raises ConfigError where the API key cannot be had."""
         key = api_key(self.api_key_variable)

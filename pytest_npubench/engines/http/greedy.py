@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from pytest_npubench.core.server_access import shown
 from pytest_npubench.engines.http.arrived import EventStream
-from pytest_npubench.engines.http.delta import DONE, TEXTS
+from pytest_npubench.engines.http.delta import DONE, TEXTS, parse, text_in
 from pytest_npubench.engines.http.endpoint import Endpoint
 from pytest_npubench.errors import MeasurementError
 
@@ -84,28 +84,23 @@ def _read(response: HTTPResponse) -> GreedyAnswer:
     for document in _documents(response):
         for choice in document.get("choices") or ():
             part = choice.get("delta") or {}
-            texts += [text for text in (choice.get("text"), *map(part.get, TEXTS)) if isinstance(text, str)]
+            texts += [text_in(holder.get(name)) for holder in (choice, part) for name in TEXTS]
             logprobs += _logprobs(choice.get("logprobs") or {})
     return GreedyAnswer(text="".join(texts), logprobs=tuple(logprobs))
 
 
 def _documents(response: HTTPResponse) -> Iterator[dict[str, Any]]:
-    """Raises MeasurementError on an error that the server streams, and on events that are no JSON objects."""
+    """Raises MeasurementError as delta.parse does, for an error that the server streams too."""
     events, num_bytes = EventStream(MOST_BYTES), 0
     while piece := response.read1(PIECE_BYTES):
         num_bytes += len(piece)
         if num_bytes > MOST_BYTES:
             raise MeasurementError(f"an answer of more than {MOST_BYTES} bytes")
         for event in events.feed(piece):
-            if event == DONE:
+            if event.strip() == DONE:
                 return
-            try:
-                document = json.loads(event)
-            except ValueError as error:
-                raise MeasurementError(f"an event that is no JSON: {shown(event)}") from error
-            if not isinstance(document, dict) or document.get("error"):
-                raise MeasurementError(f"the server streams an error: {shown(event)}")
-            yield document
+            if not parse(event).is_empty:
+                yield json.loads(event)
 
 
 def _logprobs(logprobs: Mapping[str, Any]) -> list[float]:

@@ -6,6 +6,7 @@ httptools (llhttp) reads the framing. What it has no bounds for has them here: t
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 
 import httptools
@@ -36,6 +37,12 @@ class AnswerError(MeasurementError):
 def without_key(text: str, key: str) -> str:
     """A server may repeat the API key that it was shown."""
     return text.replace(key, HIDDEN) if key else text
+
+
+def readable(text: bytes | bytearray, key: str) -> str:
+    """The first words of what a server wrote, without the tags, scripts and styles of a page, and without the key."""
+    words = re.sub(r"(?is)<(script|style)\b.*?</\1>|<[^>]*>", " ", text.decode(errors="replace"))
+    return shown(without_key(" ".join(words.split()), key), ERROR_CHARS) or "no message"
 
 
 class Reply:
@@ -167,6 +174,7 @@ class Reply:
             return
         self._in_head = False
         self._until_end = not self._headers.keys() & {b"content-length", b"transfer-encoding"}
+        self._arrived.came_as = f"{self._status()}, {shown(self._header(b'content-type')) or 'of no type'}"
         if status != 200:
             self._words = bytearray()
             self._until_s = min(self._deadline_s, self._piece_s + ERROR_S)
@@ -259,19 +267,22 @@ class Reply:
     def _refusal(self) -> AnswerError:
         assert self._parser is not None
         assert self._words is not None
-        code = self._parser.get_status_code()
-        status = f"HTTP {code} {shown(self._reason.decode(errors='surrogateescape'))}".rstrip()
+        code, status = self._parser.get_status_code(), self._status()
         if 300 <= code < 400 and (location := self._header(b"location")):
             return AnswerError(f"{status}: redirects to {redirected_to(location)}, and no redirect is followed")
         coding = self._coding()
-        words = " ".join(self._words.decode(errors="replace").split())
-        text = f"words in the content coding {coding}" if coding else words
+        text = f"words in the content coding {coding}" if coding else readable(self._words, self._key)
         after = self._header(b"retry-after")
         return AnswerError(
-            f"{status}: {shown(without_key(text, self._key), ERROR_CHARS) or 'no message'}",
+            f"{status}: {text}",
             again=code in RETRIED,
             pause_s=min(float(after), LONGEST_PAUSE_S) if after.isascii() and after.isdigit() else None,
         )
+
+    def _status(self) -> str:
+        assert self._parser is not None
+        reason = shown(self._reason.decode(errors="surrogateescape"))
+        return f"HTTP {self._parser.get_status_code()} {reason}".rstrip()
 
     def _coding(self) -> str:
         """Empty for none."""

@@ -107,6 +107,7 @@ class Came:
     token_times_s: tuple[float, ...]
     counted_by: str
     num_retries: int
+    remarks: Mapping[str, int]
     failed: str | None
 
     @classmethod
@@ -116,6 +117,7 @@ class Came:
             token_times_s=answer.token_times_s,
             counted_by=answer.counted_by,
             num_retries=answer.num_retries,
+            remarks=answer.remarks,
             failed=answer.failed,
         )
 
@@ -126,6 +128,7 @@ class Came:
             token_times_s=self.token_times_s,
             counted_by=self.counted_by,
             num_retries=self.num_retries,
+            remarks=self.remarks,
             failed=self.failed,
         )
 

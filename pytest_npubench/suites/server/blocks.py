@@ -12,14 +12,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pytest_npubench.campaign.served_block import ServedBlock
+from pytest_npubench.engines.http.answer import REMARKS
 from pytest_npubench.engines.http.token_times import EVENTS, LISTED, RUNNING, SPREAD
 from pytest_npubench.serving.metrics import RequestRecord, Slo
 from pytest_npubench.serving.request import ServingRequest
 from pytest_npubench.suites.server.failures import by_name, class_of
 
 if TYPE_CHECKING:
+    from pytest_npubench.engines.http.answer import HttpAnswer
     from pytest_npubench.engines.http.load_run import HttpRun
 
+AT_ONCE_S = 0.002
+IN_ONE_PIECE = f"all tokens came within {AT_ONCE_S * 1e3:g} ms: something between buffers the stream"
 COUNTED_BY = ("", RUNNING, LISTED, SPREAD, EVENTS)
 
 
@@ -38,6 +42,18 @@ class LoadBlock(ServedBlock):
         """How many requests had their tokens counted in each way."""
         return dict(Counter(COUNTED_BY[code] for code in self.counted_by if code))
 
+    @property
+    def num_remarked(self) -> dict[str, int]:
+        """On how many answers each remark was made, and how many came in one piece."""
+        remarked = {text: number for text, number in zip(REMARKS, self.remarks, strict=False) if number}
+        return remarked | ({IN_ONE_PIECE: self.num_in_one_piece} if self.num_in_one_piece else {})
+
+    @property
+    def num_in_one_piece(self) -> int:
+        """Answers of several tokens that all came within AT_ONCE_S."""
+        several = [record.token_times_s for record in self.records if record.num_tokens > 1]
+        return sum(times_s[-1] - times_s[0] <= AT_ONCE_S for times_s in several)
+
 
 def load_block(run: HttpRun, requests: Sequence[ServingRequest], *, rate_per_s: float, slo: Slo | None) -> LoadBlock:
     """What came of these requests. Times are seconds from the start of the block."""
@@ -49,17 +65,22 @@ def load_block(run: HttpRun, requests: Sequence[ServingRequest], *, rate_per_s: 
                 dispatched_s=answer.dispatched_s,
                 token_times_s=answer.token_times_s,
                 prompt_tokens=request.prompt_tokens,
-                output_tokens=request.output_tokens,
+                output_tokens=request.output_tokens if answer.failed else len(answer.token_times_s),
                 aborted=class_of(answer.failed),
             )
             for index, (answer, request) in enumerate(zip(run.answers, requests, strict=True))
         ),
         counted_by=tuple(COUNTED_BY.index(answer.counted_by) for answer in run.answers),
+        remarks=tuple(sum(_is_remarked(answer, text) for answer in run.answers) for text in REMARKS),
         stalls_s=_stalls_s(run),
         ended_s=run.ended_s,
         rate_per_s=rate_per_s,
         slo=slo,
     )
+
+
+def _is_remarked(answer: HttpAnswer, remark: str) -> bool:
+    return any(text.partition(":")[0] == remark for text in answer.remarks)
 
 
 def _stalls_s(run: HttpRun) -> tuple[float, float, float]:

@@ -21,8 +21,10 @@ CLASSES: Mapping[str, str] = {
     r"malformed stream|an event (of more than|that is no)": "malformed stream",
     r"the server ended its answer": "ended by the server with an error",
     r"the answer stopped before its end": "stopped before its end",
+    r"no stream of events": "no stream of events",
     r"(over )?\d+ tokens came, \d+ were asked for": "another number of tokens than asked for",
-    r"the server('s running count| counts)": "token counts that contradict the stream",
+    r"(over )?\d+ tokens were counted": "no token streamed",
+    r"the server counts": "token counts that contradict the stream",
     r"lost with": "lost with a process of the client",
 }
 """How the client's reason begins -> its class; the first that fits counts."""

@@ -31,7 +31,7 @@ ENDED = json.dumps({"error": {"message": "out of blocks"}})
         (streams(TOKEN, cut=True), "disconnected"),
         (streams(TOKEN), "stopped before its end"),
         (streams(TOKEN, "{oops"), "malformed stream"),
-        (streams(TOKEN, "[]"), "malformed stream"),
+        (streams(TOKEN, '["a"]'), "malformed stream"),
         (streams(TOKEN, ENDED), "ended by the server with an error"),
         (streams(TOKEN, "[DONE]"), "another number of tokens than asked for"),
         (streams(*FALLING, "[DONE]"), "token counts that contradict the stream"),

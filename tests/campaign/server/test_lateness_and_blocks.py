@@ -10,13 +10,13 @@ import pytest
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.served_block import pooled
 from pytest_npubench.campaign.served_metrics import reported
-from pytest_npubench.engines.http.answer import HttpAnswer, HttpRequest
+from pytest_npubench.engines.http.answer import PASSED_OVER, UNKNOWN_TEXT, HttpAnswer, HttpRequest
 from pytest_npubench.engines.http.load_run import HttpRun
 from pytest_npubench.engines.http.token_times import EVENTS, RUNNING
 from pytest_npubench.errors import MeasurementError
 from pytest_npubench.serving.metrics import Slo
 from pytest_npubench.serving.request import ServingRequest
-from pytest_npubench.suites.server.blocks import LoadBlock, load_block
+from pytest_npubench.suites.server.blocks import IN_ONE_PIECE, LoadBlock, load_block
 from pytest_npubench.suites.server.figures import seen_from_outside
 from pytest_npubench.suites.server.lateness import dispatch_lag_p99_s, why_late
 from pytest_npubench.suites.server.points import LoadPoint
@@ -35,7 +35,12 @@ ANSWERS = (  # in time; a late gap; refused; gone after its first token
 )
 
 
-def http_run(*, lag_s: float | tuple[float, ...] = 0.001, stalls_s: tuple[float, ...] = (0.0, 0.0005)) -> HttpRun:
+def http_run(
+    *,
+    lag_s: float | tuple[float, ...] = 0.001,
+    stalls_s: tuple[float, ...] = (0.0, 0.0005),
+    remarks: dict[str, int] | None = None,
+) -> HttpRun:
     lags_s = lag_s if isinstance(lag_s, tuple) else (lag_s,) * len(REQUESTS)
     answers = tuple(
         HttpAnswer(
@@ -46,6 +51,7 @@ def http_run(*, lag_s: float | tuple[float, ...] = 0.001, stalls_s: tuple[float,
             token_times_s=times_s,
             failed=failed,
             counted_by=counted_by,
+            remarks={} if failed else remarks or {},
         )
         for request, own_s, (times_s, failed, counted_by) in zip(REQUESTS, lags_s, ANSWERS, strict=True)
     )
@@ -64,12 +70,14 @@ def values(found: LoadBlock) -> dict[str, float | None]:
 
 
 def test_a_block_comes_back_from_its_columns():
-    found = block()
+    found = block(remarks={f"{UNKNOWN_TEXT}: analysis": 1, PASSED_OVER: 3})
     assert [record.token_times_s for record in found.records] == [times_s for times_s, _, _ in ANSWERS]
     assert [record.aborted for record in found.records] == [None, None, "HTTP 429", "disconnected"]
     assert [record.prompt_tokens for record in found.records] == [7, 8, 9, 10]
     assert [record.scheduled_s for record in found.records] == [None] * 4
     assert found.num_counted_by == {RUNNING: 2, EVENTS: 1}
+    assert found.num_remarked == {UNKNOWN_TEXT: 2, PASSED_OVER: 2}
+    assert pooled([found, found]).num_remarked == {UNKNOWN_TEXT: 4, PASSED_OVER: 4}
     assert (found.slo, found.ended_s, found.rate_per_s) == (SLO, 4.0, 1.0)
     assert all(value >= 0 for values in found.columns().values() for value in values)
 
@@ -141,6 +149,34 @@ def test_rounds_of_a_point_are_its_blocks_and_another_points_are_not():
 def test_a_client_that_was_late_says_so(changes, words):
     found = why_late(block(**changes))
     assert found is None if words is None else words in str(found)
+
+
+@pytest.mark.parametrize(
+    ("times_s", "stall_s", "words"),
+    [
+        ((0.4, 0.4, 0.4), 0.03, None),  # in one piece: of a TTFT of 400 ms
+        ((0.4, 0.401, 0.4018), 0.03, None),
+        ((0.4, 0.4, 0.4), 0.045, "stalls at p99 of 44 ms is over 10% of the mean TTFT, 400 ms"),
+        ((0.4, *(0.4,) * 200, 0.7), 0.03, None),  # in bursts, the gap between them 300 ms
+        ((0.4, 0.4012, 0.4024, 0.4036), 0.03, "stalls at p99 of 29 ms is over 10% of the TBT at p99, 1.2 ms"),
+    ],
+)
+def test_a_stall_is_held_against_what_it_could_change(times_s, stall_s, words):
+    run = http_run(stalls_s=(stall_s,) * 9)
+    answers = [
+        replace(answer, failed=None, token_times_s=tuple(at_s + answer.request.arrival_s for at_s in times_s))
+        for answer in run.answers
+    ]
+    found = load_block(replace(run, answers=tuple(answers)), REQUESTS, rate_per_s=1.0, slo=None)
+    assert why_late(found) is None if words is None else words in str(why_late(found))
+    assert (IN_ONE_PIECE in found.num_remarked) is (times_s[-1] - times_s[0] <= 0.002)
+
+
+def test_an_answer_that_ended_early_is_whole_at_its_own_length():
+    run = http_run()
+    short = replace(run.answers[0], token_times_s=(0.4, 0.5))
+    found = load_block(replace(run, answers=(short, *run.answers[1:])), REQUESTS, rate_per_s=1.0, slo=SLO)
+    assert [record.finished for record in found.records] == [True, True, False, False]
 
 
 def test_the_lag_at_p99_is_the_summarys():

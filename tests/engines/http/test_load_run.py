@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import socket
 import time
 import urllib.request
+from itertools import pairwise
 
 import pytest
 from aiohttp import web
@@ -109,6 +111,93 @@ def test_half_an_answer_is_a_failure_that_keeps_its_tokens(serve, events, cut, w
     (answer,) = run_load(_endpoint(serve(handler)), _requests(1)).answers
     assert words in answer.failed
     assert len(answer.token_times_s) == num_tokens
+
+
+STALL_S = 0.3
+
+
+@pytest.mark.parametrize(
+    "deltas",
+    [
+        [{"content": "ab "}] * 2 + [{"tool_calls": [{"index": 0, "function": {"arguments": "ab "}}]}] * 6,
+        [{"reasoning": "ab ", "reasoning_content": "ab "}] * 4 + [{"content": [{"type": "text", "text": "ab "}]}] * 4,
+        [{"refusal": "ab "}, {"audio": {"transcript": "ab "}}] * 4,
+        [{"content": "ab "}] * 4 + [{"analysis": "ab "}] * 4,
+    ],
+)
+def test_a_stall_in_content_of_any_kind_is_seen(serve, deltas):
+    """Eight tokens, an event each, the fifth a third of a second late."""
+
+    async def handler(request):
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        for index, delta in enumerate(deltas):
+            await asyncio.sleep(STALL_S if index == 4 else 0.01)
+            choice = {"index": 0, "delta": delta, "finish_reason": "length" if index == 7 else None}
+            await response.write(b"data: %s\n\n" % json.dumps({"choices": [choice]}).encode())
+        last = {"choices": [], "usage": {"completion_tokens": 8}}
+        await response.write(b"data: %s\n\ndata: [DONE]\n\n" % json.dumps(last).encode())
+        return response
+
+    (answer,) = run_load(_endpoint(serve(handler), api="chat"), _requests(1, tokens=8, prompt="x")).answers
+    assert answer.failed is None
+    times_s = answer.token_times_s
+    gaps_s = [later - earlier for earlier, later in pairwise(times_s)]
+    assert len(set(times_s)) == 8
+    assert max(gaps_s) == gaps_s[3] >= STALL_S
+    assert list(answer.remarks) == (
+        ["text under a key that is not known: analysis"] if "analysis" in str(deltas) else []
+    )
+
+
+@pytest.mark.parametrize(
+    ("extra_body", "reason", "failed"),
+    [
+        ({}, "stop", None),
+        ({}, None, None),  # [DONE] alone
+        ({}, "length", "2 tokens came, 4 were asked for"),  # merged, and nobody counted them
+        ({"ignore_eos": True}, "stop", "2 tokens came, 4 were asked for"),
+        ({"min_tokens": 4}, "stop", "2 tokens came, 4 were asked for"),
+    ],
+)
+def test_an_answer_may_end_early_where_nothing_asked_for_its_length(serve, extra_body, reason, failed):
+    async def handler(request):
+        last = json.dumps({"choices": [{"text": "", "finish_reason": reason}]})
+        return await _stream(request, [TOKEN, TOKEN, last, "[DONE]"])
+
+    (answer,) = run_load(_endpoint(serve(handler), extra_body=extra_body), _requests(1)).answers
+    assert (answer.failed, len(answer.token_times_s)) == (failed, 2)
+    assert list(answer.remarks.values()) == ([] if failed else [2])
+
+
+PAGE = "<html><style>p {}</style><body><h1>Log in</h1>\n<p>first</body></html>"
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "failed"),
+    [
+        (PAGE, "text/html", "no stream of events: HTTP 200 OK, text/html; charset=utf-8: Log in first"),
+        (PAGE, "text/event-stream", "no stream of events: HTTP 200 OK, text/event-stream.*: Log in first"),
+        (
+            '{"choices": [{"message": {"content": "ab"}}]}',
+            "application/json",
+            "no stream .* 200 OK, application/json.*ab",
+        ),
+        ('{\n "error": "no blocks"\n}\n', "text/event-stream", "no stream .*no blocks"),
+        ('{"error": {"message": "no blocks"}}', "application/json", "the server ended its answer: .*no blocks"),
+        (f'data: {TOKEN}\n\n{{"error": "no blocks"}}\n', "text/event-stream", "the server ended .*no blocks"),
+        ("error: no blocks\n\ndata: [DONE]\n\n", "text/event-stream", "the server ended .*no blocks"),
+        ("event: error\ndata: no blocks\n\n", "text/event-stream", "the server ended .*no blocks"),
+        (f"data: {TOKEN}\n\ndata: {TOKEN[:9]}", "text/event-stream", "the answer stopped before its end"),
+        ("", "text/event-stream", "the answer stopped before its end"),
+    ],
+)
+def test_an_answer_that_is_none_is_told_in_the_servers_own_words(serve, body, kind, failed):
+    async def handler(request):
+        return web.Response(text=body, content_type=kind)
+
+    (answer,) = run_load(_endpoint(serve(handler)), _requests(1)).answers
+    assert re.match(failed, answer.failed), answer.failed
 
 
 @pytest.mark.parametrize("status", [400, 401, 404, 429, 500])

@@ -55,6 +55,31 @@ def test_an_event_or_a_line_that_is_too_long_is_named(chunk):
         EventStream(64).feed(chunk)
 
 
+@pytest.mark.parametrize(
+    ("stream", "events"),
+    [
+        (b"\xef\xbb\xbfdata: a\n\n", ["a"]),
+        (b"data:\n\ndata: a\n\n", ["", "a"]),
+        (b"event: ping\ndata: a\n\n", ["a"]),
+        (b"event: error\ndata: no blocks\n\ndata: a\n\n", ['{"error": "no blocks"}', "a"]),
+        (b'error: {"code": 4}\n\n', ['{"error": {"code": 4}}']),
+        (b'{"error": {"code": 4}}\n', ['{"error": {"code": 4}}']),
+        (b'{"choices": [{"text": "error"}]}\n', []),
+    ],
+)
+@pytest.mark.parametrize("size", [1, 5, 100])
+def test_an_error_in_any_form_is_an_event_and_a_mark_of_the_byte_order_is_none(stream, events, size):
+    found = EventStream(EVENT_BYTES)
+    assert [event for at in range(0, len(stream), size) for event in found.feed(stream[at : at + size])] == events
+
+
+@pytest.mark.parametrize("rest", ["data: [DONE]", '{"error": "x"}'])
+def test_a_last_line_without_its_end_is_read_where_it_ends_the_answer(rest):
+    found = EventStream(EVENT_BYTES)
+    assert found.feed(rest.encode()) == ()
+    assert found.end() == (rest.removeprefix("data: "),)
+
+
 def test_bytes_that_are_no_text_are_named():
     with pytest.raises(MeasurementError, match="no UTF-8"):
         EventStream(EVENT_BYTES).feed(b"data: \xff\n\n")
@@ -63,29 +88,79 @@ def test_bytes_that_are_no_text_are_named():
 @pytest.mark.parametrize(
     ("event", "expected"),
     [
-        ({"choices": [{"text": "ab"}]}, (2, None, None, False)),
-        ({"choices": [{"delta": {"content": "ab"}, "finish_reason": "stop"}]}, (2, None, None, True)),
-        ({"choices": [{"delta": {"role": "assistant", "content": None}}]}, (0, None, None, False)),
-        ({"choices": [{"delta": {"reasoning_content": "abc"}}]}, (3, None, None, False)),
-        ({"choices": [{"text": "ab", "logprobs": {"tokens": ["a", "b"]}}]}, (2, 2, None, False)),
-        ({"choices": [{"delta": {"content": "a"}, "logprobs": {"content": [{}]}}]}, (1, 1, None, False)),
-        ({"choices": [{"text": "a", "token_ids": [1, 2, 3]}]}, (1, 3, None, False)),
-        ({"choices": [], "usage": {"completion_tokens": 7}}, (0, None, 7, False)),
-        ({"choices": [{"text": "a"}], "usage": None}, (1, None, None, False)),
+        ({"choices": [{"text": "ab"}]}, (2, None, None, "")),
+        ({"choices": [{"delta": {"content": "ab"}, "finish_reason": "stop"}]}, (2, None, None, "stop")),
+        ({"choices": [{"delta": {"role": "assistant", "content": None}}]}, (0, None, None, "")),
+        ({"choices": [{"text": "ab", "logprobs": {"tokens": ["a", "b"]}}]}, (2, 2, None, "")),
+        ({"choices": [{"delta": {"content": "a"}, "logprobs": {"content": [{}]}}]}, (1, 1, None, "")),
+        ({"choices": [{"text": "a", "logprobs": {"content": []}}]}, (1, None, None, "")),  # none told beside text
+        ({"choices": [{"text": "a", "token_ids": [1, 2, 3]}]}, (1, 3, None, "")),
+        ({"choices": [], "usage": {"completion_tokens": 7}}, (0, None, 7, "")),
+        ({"usage": {"completion_tokens": 7}}, (0, None, 7, "")),
+        ({"choices": [{"text": "a"}], "usage": None}, (1, None, None, "")),
+        ({"choices": [{"text": "a"}, {"text": "bc", "index": 1}]}, (3, None, None, "")),
     ],
 )
 def test_what_an_event_says(event, expected):
-    delta = parse(json.dumps(event))
-    assert (delta.num_chars, delta.num_tokens, delta.total_tokens, delta.finished) == expected
+    assert parse(json.dumps(event))[:4] == expected
+
+
+CALL = {"index": 0, "id": "call_1", "type": "function", "function": {"name": "f", "arguments": "ab"}}
+
+
+@pytest.mark.parametrize(
+    ("delta", "num_chars", "unknown_key"),
+    [
+        ({"reasoning_content": "abc"}, 3, ""),
+        ({"reasoning": "abc", "reasoning_content": "abc", "content": ""}, 3, ""),  # one text under two names
+        ({"reasoning_details": [{"type": "reasoning.text", "text": "abc", "format": "x"}]}, 3, ""),
+        ({"content": [{"type": "text", "text": "ab"}, {"type": "thinking", "thinking": [{"text": "c"}]}]}, 3, ""),
+        ({"role": "assistant", "content": None, "tool_calls": [CALL]}, 3, ""),
+        ({"tool_calls": [{"index": 0, "type": "custom", "custom": {"input": "abc"}}]}, 3, ""),
+        ({"tool_calls": []}, 0, ""),
+        ({"function_call": {"name": "", "arguments": "ab"}}, 2, ""),
+        ({"refusal": "I cannot"}, 8, ""),
+        ({"audio": {"id": "audio_1", "transcript": "ab", "expires_at": 3}}, 2, ""),
+        ({"audio": {"data": "UklGRg=="}}, 8, ""),
+        ({"content": "", "analysis": {"parts": ["ab"]}}, 2, "analysis"),
+        ({"role": "assistant", "content": "", "name": "m", "signature": "c2ln"}, 0, ""),
+        ({"content": "", "foo": 3, "bar": {"id": "x"}, "baz": None}, 0, ""),
+    ],
+)
+def test_whatever_was_generated_is_text(delta, num_chars, unknown_key):
+    found = parse(json.dumps({"choices": [{"index": 0, "delta": delta, "finish_reason": None}]}))
+    assert (found.num_chars, found.unknown_key) == (num_chars, unknown_key)
+    elsewhere = parse(json.dumps({"choices": [{"message": delta, "content_filter_results": {"hate": "safe"}}]}))
+    assert elsewhere.num_chars == num_chars
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        *("", " ", "null", "ping", '"ping"', "[]", "{}", "3", '{"type": "ping"}', '{"choices": null}'),
+        '{"choices": [], "prompt_filter_results": [{"hate": "safe"}]}',
+        '{"id": "x", "timings": {"unit": "ms"}}',
+    ],
+)
+def test_an_event_that_brings_nothing_is_passed_over(event):
+    found = parse(event)
+    assert (found.num_chars, found.total_tokens, found.is_empty) == (0, None, True)
 
 
 @pytest.mark.parametrize(
     ("event", "words"),
     [
         ("{", "malformed stream"),
-        ("[1]", "want a JSON object"),
-        ("{}", "no list of choices"),
+        ('["a"]', "want a JSON object"),
+        ('{"choices": {}}', "no list of choices"),
         ('{"error": {"message": "out of blocks"}}', "out of blocks"),
+        ('{"error": "out of blocks"}', 'ended its answer: "out of blocks'),
+        ('{"object": "error", "message": "out of blocks", "choices": [{"text": ""}]}', "ended .*out of blocks"),
+        ('{"type": "error", "message": "out of blocks"}', "ended .*out of blocks"),
+        ('{"choices": [{"error": {"message": "out of blocks"}}]}', "ended .*out of blocks"),
+        ('{"choices": [{"delta": {"content": ""}, "finish_reason": "abort"}]}', 'ended .* "abort"'),
+        ('{"detail": "out of blocks"}', "no choices, and text under detail: .*out of blocks"),
+        ('{"choices": [], "content": "ab"}', "no choices, and text under content"),
     ],
 )
 def test_what_is_no_event_is_named(event, words):
@@ -171,7 +246,7 @@ def test_infinite_log_probabilities_are_no_concern_of_ours():
 def _deltas(*events):
     """(seconds, characters, tokens beside the text, running count) each."""
     return [
-        (at_s, Delta(num_chars=chars, num_tokens=tokens, total_tokens=total, finished=False))
+        (at_s, Delta(num_chars=chars, num_tokens=tokens, total_tokens=total, finish_reason=""))
         for at_s, chars, tokens, total in events
     ]
 
@@ -186,7 +261,7 @@ def _deltas(*events):
         (_deltas((1.0, 2, None, None), (1.2, 6, None, None), (1.3, 0, None, 4)), (1.0, 1.2, 1.2, 1.2), SPREAD),
         (_deltas((1.0, 2, None, None), (1.2, 6, None, None)), (1.0, 1.2), EVENTS),
         (_deltas((1.0, 2, None, 1)), (1.0,), SPREAD),
-        ([], (), EVENTS),
+        ([], (), ""),
     ],
 )
 def test_every_token_has_the_time_of_its_event(deltas, times_s, counted_by):
@@ -203,7 +278,7 @@ def test_however_deltas_were_merged_all_tokens_are_there_in_order(events):
         seen += tokens
         running.append((float(index), chars, None, seen))
     expected = tuple(float(index) for index, (_, tokens) in enumerate(events) for _ in range(tokens))
-    if len({entry[3] for entry in running}) > 1:
+    if len(running) > 1 and all(tokens <= 4 * chars for chars, tokens in events):
         assert token_times(_deltas(*running), ASKED).times_s == expected
     last = [(float(index), chars, None, None) for index, (chars, _) in enumerate(events)]
     spread = token_times(_deltas(*last, (99.0, 0, None, total)), ASKED).times_s
@@ -239,7 +314,64 @@ def test_no_more_times_than_were_asked_for_and_the_number_that_came(events, aske
 def test_a_count_of_any_size_is_a_number_and_is_not_written_out(count, first):
     found = token_times(_deltas((1.0, 3, None, first), (1.2, 5, None, count)), 4)
     assert found.num_tokens == count
-    assert found.times_s in ((1.0, 1.0, 1.0, 1.0), (1.0, 1.2, 1.2, 1.2))
+    assert found.times_s == (1.0, 1.0, 1.0, 1.0)
+    assert first is None or "more than the text allows" in found.doubt
+
+
+NUM_TEXTS = 8
+
+
+@pytest.mark.parametrize(
+    ("counts", "last", "why"),
+    [
+        ([0] * 7 + [8], None, "does not rise with an event that has text"),
+        ([1] + [None] * 6 + [8], None, "an event with text has none"),
+        ([None, 2] * 4, 8, "an event with text has none"),
+        (list(range(8)), 8, "does not rise with an event that has text"),  # it lags by one
+        ([1, 1, 2, 3, 4, 5, 6, 7], 8, "does not rise"),
+        ([3 * k for k in range(1, 9)], 8, "it falls"),  # an estimate
+        ([40 * k for k in range(1, 9)], 8, "more than the text allows"),
+        ([8] * 8, 8, ""),
+        ([None] * 8, 8, ""),
+    ],
+)
+def test_a_running_count_that_contradicts_the_stream_is_the_total_alone(counts, last, why):
+    """Eight events of three signs: a token each, whatever the counts do on their way to eight."""
+    events = [(float(index), 3, None, count) for index, count in enumerate(counts)]
+    found = token_times(_deltas(*events, (9.0, 0, None, last)), NUM_TEXTS)
+    assert (found.times_s, found.counted_by) == (tuple(map(float, range(NUM_TEXTS))), SPREAD)
+    assert why in found.doubt
+    assert bool(why) is bool(found.doubt)
+
+
+def test_a_running_count_may_rise_behind_the_text_in_the_event_that_ends_it_alone():
+    """The token that ends an answer has no text."""
+    deltas = _deltas((1.0, 3, None, 1), (1.1, 3, None, 2), (1.2, 0, None, 3))
+    assert "rises after the text" in token_times(deltas, ASKED).doubt
+    ended = [*deltas[:2], (1.2, deltas[2][1]._replace(finish_reason="stop"))]
+    assert token_times(ended, ASKED).times_s == (1.0, 1.1, 1.2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "num_tokens", "num_unstreamed", "counted_by"),
+    [
+        ({}, 2, 10, SPREAD),
+        ({"has_reasoning": True}, 12, 0, SPREAD),  # it was streamed
+        ({"num_tokens": 1}, 2, 10, LISTED),
+        ({"num_tokens": 2}, 2, 10, SPREAD),  # four are not two
+    ],
+)
+def test_tokens_that_are_counted_and_not_streamed_are_kept_apart(changes, num_tokens, num_unstreamed, counted_by):
+    texts = [(at_s, delta._replace(**changes)) for at_s, delta in _deltas((1.0, 3, None, None), (1.1, 3, None, None))]
+    last = Delta(0, None, 12, "", unstreamed_tokens=10)
+    found = token_times([*texts, (1.2, last)], ASKED)
+    assert (found.num_tokens, found.num_unstreamed, found.counted_by) == (num_tokens, num_unstreamed, counted_by)
+
+
+def test_a_usage_of_no_token_beside_text_is_not_believed():
+    found = token_times(_deltas((1.0, 3, None, 0), (1.1, 3, None, 0)), ASKED)
+    assert (found.times_s, found.counted_by) == ((1.0, 1.1), EVENTS)
+    assert "usage not believed" in found.doubt
 
 
 def test_a_spread_of_many_events_does_not_look_at_all_of_them_for_each_token():

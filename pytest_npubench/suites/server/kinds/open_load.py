@@ -7,7 +7,7 @@ the hardware file wants, and is invalid where the client itself was late or no r
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 
 from pytest_npubench.campaign.points import Measured
@@ -41,7 +41,8 @@ class ClientDetail:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenLoadDetail:
-    """What was asked of the server and how; `failures` and `counted_by` are numbers of requests, by name."""
+    """What was asked of the server and how; `failures`, `counted_by` and `remarks` are numbers of requests, by
+    name."""
 
     workload: str
     rate_per_s: float
@@ -54,6 +55,7 @@ class OpenLoadDetail:
     counted_by: Mapping[str, int]
     client: ClientDetail
     figures: Mapping[str, ServedFigure]
+    remarks: Mapping[str, int] = field(default_factory=dict)
 
 
 class OpenLoadKind:
@@ -91,6 +93,7 @@ class OpenLoadKind:
                 num_arrived=len(whole.records),
                 failures=whole.failures,
                 counted_by=whole.num_counted_by,
+                remarks=whole.num_remarked,
                 client=ClientDetail.of(whole),
                 figures=figures,
             ),
@@ -104,8 +107,9 @@ def _verdict(whole: LoadBlock, metrics: Sequence[Metric], attainment: float) -> 
     gates: tuple[Gate, ...] = ()
     if whole.slo is not None:
         gates = (Gate(metric="requests that miss the SLO", value=missed(metrics), limit=1 - attainment, unit="%"),)
-    verdict, failures = judge_gates(gates), in_words(whole.failures, len(whole.records))
-    return replace(verdict, reason=f"{verdict.reason}; {failures}") if failures else verdict
+    verdict, num_arrived = judge_gates(gates), len(whole.records)
+    counted = [in_words(names, num_arrived) for names in (whole.failures, whole.num_remarked)]
+    return replace(verdict, reason="; ".join([verdict.reason, *filter(None, counted)]))
 
 
 KIND = OpenLoadKind()

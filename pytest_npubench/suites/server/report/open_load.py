@@ -40,9 +40,15 @@ def _name(load: Load) -> str:
 
 
 def _failed(load: Load) -> str:
-    """ "3 HTTP 429, 1 disconnected of 40"; empty where none failed."""
+    """ "; failed: 3 HTTP 429, 1 disconnected of 40"; empty where none failed."""
     counted = ", ".join(f"{number:,} {name}" for name, number in load.detail.failures.items())
-    return f"{counted} of {load.detail.num_arrived:,}" if counted else ""
+    return f"; failed: {counted} of {load.detail.num_arrived:,}" if counted else ""
+
+
+def _remarked(load: Load) -> str:
+    return "".join(
+        f"; {number:,} of {load.detail.num_arrived:,}: {text}" for text, number in load.detail.remarks.items()
+    )
 
 
 def _line(load: Load) -> str:
@@ -50,13 +56,13 @@ def _line(load: Load) -> str:
         f"{time.upper()} mean {_milliseconds(load, f'{time}_mean_s')} and p99 {_milliseconds(load, f'{time}_p99_s')} ms"
         for time in ("ttft", "tbt")
     )
-    attained, failed = load.metric("slo_attainment"), _failed(load)
+    attained = load.metric("slo_attainment")
     share = f", SLO attainment {attained.value:.1%}" if attained is not None else ""
     lag, stall, worst = (
         _milliseconds(load, name) for name in ("dispatch_lag_p99_s", "loop_stall_p99_s", "loop_stall_worst_s")
     )
     return (
-        f"server under {_name(load)}: {times}{share}{f'; failed: {failed}' if failed else ''}; "
+        f"server under {_name(load)}: {times}{share}{_failed(load)}{_remarked(load)}; "
         f"its client: dispatch lag p99 {lag} ms, loop stalls p99 {stall} ms and worst {worst} ms"
     )
 
