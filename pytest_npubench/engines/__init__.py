@@ -13,6 +13,7 @@ from pytest_npubench.engines.descriptor import EngineDescriptor
 from pytest_npubench.errors import RegistryError
 
 REFERENCE = "reference"
+OURS = (REFERENCE, "jax_moe")
 ENGINES: Registry[EngineDescriptor] = Registry(
     what="engine",
     group="pytest_npubench.engines",
@@ -20,8 +21,8 @@ ENGINES: Registry[EngineDescriptor] = Registry(
     attribute="ENGINE",
     fits=lambda thing, name: isinstance(thing, EngineDescriptor) and thing.name == name,
     want="EngineDescriptor of that name",
-    files=(REFERENCE,),
-    first=(REFERENCE, "vllm", "maxtext", "nxd", "aihub", "compiled"),
+    files=OURS,
+    first=(*OURS, "vllm", "maxtext", "nxd", "aihub", "compiled"),
 )
 ours, names, taken = ENGINES.ours, ENGINES.names, ENGINES.taken
 

@@ -9,7 +9,10 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
+from pytest_npubench.engines.answers import Logits
+from pytest_npubench.engines.probe import NUM_FIXED, Asked
 from pytest_npubench.errors import MeasurementError
 from pytest_npubench.serving.iteration import IterationPlan, PrefillRow
 
@@ -98,6 +101,27 @@ class Sequences:
     def padding_ids(self, num_rows: int) -> list[int]:
         """What ended rows of a static batch go on with: the last tokens of the requests that ended last."""
         return [self._ended_tokens[-1 - index % len(self._ended_tokens)] for index in range(num_rows)]
+
+
+class AskedSequences(Sequences):
+    """Requests whose prompts, and the tokens that they go on with, are told; what is answered beside these is kept."""
+
+    def __init__(self, asked: Iterable[Asked], vocab_size: int) -> None:
+        super().__init__(0, vocab_size)
+        self._asked = tuple(asked)
+        self.answers: list[Logits] = [np.full((len(request.forced) + 1, NUM_FIXED), np.nan) for request in self._asked]
+
+    def prompt(self, request: int, num_tokens: int) -> list[int]:
+        tokens: list[int] = self._asked[request].prompt[:num_tokens].tolist()
+        return tokens
+
+    def answered(self, request: int, logits: npt.ArrayLike, token: int) -> int:
+        """Keeps the logits [NUM_FIXED] of the request's next position. Returns the token that it goes on with: the one
+        it is forced to, behind the last of these the engine's."""
+        asked = self._asked[request]
+        position = self[request].num_tokens - len(asked.prompt)
+        self.answers[request][position] = logits
+        return int(asked.forced[position]) if position < len(asked.forced) else token
 
 
 class HiddenStates(Generic[StatesT]):

@@ -117,6 +117,7 @@ def test_a_name_that_is_taken(offered):
 def test_an_unknown_name(offered):
     offered(outside=f"{__name__}:OUTSIDE")
     with pytest.raises(
-        RegistryError, match="no engine 'sglang'; known: reference, vllm, maxtext, nxd, aihub, compiled, outside"
+        RegistryError,
+        match="no engine 'sglang'; known: reference, jax_moe, vllm, maxtext, nxd, aihub, compiled, outside",
     ):
         engines.engine("sglang")

@@ -10,13 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from pytest_npubench.engines.answers import Logits
 from pytest_npubench.engines.probe import (
-    NUM_FIXED,
     Asked,
     Floats,
     fixed_tokens,
@@ -24,7 +22,7 @@ from pytest_npubench.engines.probe import (
     probe_layer,
     probe_table,
 )
-from pytest_npubench.engines.sequences import Sequences
+from pytest_npubench.engines.sequences import AskedSequences
 from pytest_npubench.engines.shapes import DecoderShape
 from pytest_npubench.engines.torch_moe.executor import TorchExecutor
 from pytest_npubench.engines.torch_moe.packing import packed_layer
@@ -36,6 +34,8 @@ JUNK_SPREAD = 4.0  # of keys and values that nobody may look at
 class ProbedExecutor(TorchExecutor):
     """An iteration.Executor whose requests are those of `ask`."""
 
+    _sequences: AskedSequences
+
     def __init__(self, shape: DecoderShape, *, dtype: str, **settings: Any) -> None:
         self._dtype_name = dtype
         super().__init__(shape, dtype=dtype, **settings)
@@ -44,14 +44,12 @@ class ProbedExecutor(TorchExecutor):
 
     def ask(self, requests: Sequence[Asked]) -> None:
         """Request i is the i-th of these; nothing is known of its answers."""
-        self._asked = tuple(requests)
-        self._sequences = _Told(self._asked, self.shape.vocab_size)
-        self._answers = [np.full((len(asked.forced) + 1, NUM_FIXED), np.nan) for asked in requests]
+        self._sequences = AskedSequences(requests, self.shape.vocab_size)
 
     def answers(self) -> list[Logits]:
         """The logits of probe.fixed_tokens() [positions, NUM_FIXED] of each request: at its prompt's end, then behind
         each forced token. Not a number where none were made."""
-        return self._answers
+        return self._sequences.answers
 
     def weights_bits(self) -> tuple[int, int]:
         """A checksum of the weights as the device has them, and of those the host made: sums of the bits as whole
@@ -73,28 +71,12 @@ class ProbedExecutor(TorchExecutor):
         fixed = logits[:, self._fixed].double().cpu().numpy()
         tokens = logits.argmax(-1).tolist()
         for row, request in enumerate(requests):
-            asked = self._asked[request]
-            position = self._sequences[request].num_tokens - len(asked.prompt)
-            self._answers[request][position] = fixed[row]
-            if position < len(asked.forced):
-                tokens[row] = int(asked.forced[position])
+            tokens[row] = self._sequences.answered(request, fixed[row], tokens[row])
         return torch.tensor(tokens, device=self._device)
 
     def _make_weights(self, seed: int, folder: Path | None) -> ModelWeights:
         self._put = _Put(self._device, self._dtype)
         return probed_weights(self.shape, self._dtype_name, self._put)
-
-
-class _Told(Sequences):
-    """Prompts are those asked."""
-
-    def __init__(self, asked: Sequence[Asked], vocab_size: int) -> None:
-        super().__init__(0, vocab_size)
-        self._prompts = [request.prompt for request in asked]
-
-    def prompt(self, request: int, num_tokens: int) -> list[int]:
-        tokens: list[int] = self._prompts[request][:num_tokens].tolist()
-        return tokens
 
 
 class _Put:

@@ -100,7 +100,7 @@ class ServingBench:
         failures = self._ask(points, earlier, stage)
         if self._own_server is None:
             stage("making weights")
-            self._executor = service.executor(self._plan, self._device)
+            self._executor = service.executor(self._plan, self._runtime)
         self._calibrations = {**self._frozen, **calibrations_in(points, earlier)}
         for workload in dict.fromkeys(point.load.workload for point in points if isinstance(point, ServedPoint)):
             served = [point for point in points if isinstance(point, ServedPoint) and point.load.workload == workload]
@@ -129,7 +129,7 @@ class ServingBench:
     def _asked(self, folder: Path) -> AnswerVisit:
         if self._own_server is not None:
             return asked_of_server(self._plan, self._own_server, folder)
-        return asked(self._plan, service_of(self._plan).asked_executor(self._plan, self._device), folder)
+        return asked(self._plan, service_of(self._plan).asked_executor(self._plan, self._runtime), folder)
 
     def visits(
         self, points: Sequence[ServingPoint], measured: Measured, durations_s: Mapping[str, float]

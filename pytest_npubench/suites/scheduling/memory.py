@@ -43,8 +43,7 @@ def _serving_working_bytes(plan: ServingPlan, shape: DecoderShape, each: float) 
     A token of a mixture is k rows: gathered, gate and up, their product, the result, and the result in tokens' order.
     """
     serving = plan.serving
-    per_iteration = max([serving.tokens_per_iteration, *map(plan.tokens_per_iteration, plan.loads)])
-    tokens = min(serving.kv_capacity_tokens, PASS_CHUNKS * per_iteration)
+    tokens = min(serving.kv_capacity_tokens, PASS_CHUNKS * plan.most_tokens_per_iteration)
     heads = (shape.num_heads + 2 * shape.num_kv_heads) * shape.head_dim
     rows = shape.experts_per_token * (2 * shape.hidden + 4 * shape.intermediate)
     activations = tokens * each * (4 * shape.hidden + 2 * heads + rows)

@@ -65,6 +65,11 @@ class ServingPlan(EnginePlan):
         """The prefill work of an iteration under this load: its own figure, else that of all loads."""
         return load.tokens_per_iteration or self.serving.tokens_per_iteration
 
+    @property
+    def most_tokens_per_iteration(self) -> int:
+        """Over all loads of the model."""
+        return max(map(self.tokens_per_iteration, self.loads), default=self.serving.tokens_per_iteration)
+
     def load(self, case: Case) -> LoadSpec:
         """The load that a case's workload and rate axes name."""
         wanted = case.axis("workload"), case.axis("rate")

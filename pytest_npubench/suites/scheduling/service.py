@@ -87,11 +87,11 @@ class ServingService(ServingTraits):
         """In words, for the record of a policy: the settings of an engine that schedules by itself; None of others."""
         return None
 
-    def executor(self, plan: ServingPlan, device: str) -> Executor:
+    def executor(self, plan: ServingPlan, runtime: Runtime) -> Executor:
         """What runs our schedulers' plans. Asked only where there is no server."""
         raise NotImplementedError
 
-    def asked_executor(self, plan: ServingPlan, device: str) -> AskedExecutor:
+    def asked_executor(self, plan: ServingPlan, runtime: Runtime) -> AskedExecutor:
         """What `executor` makes, with probe weights in the place of its own. Asked only where it tells answers, and
         where there is no server."""
         raise NotImplementedError

@@ -2,34 +2,38 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pytest_npubench.serving.iteration import Executor
 from pytest_npubench.suites.scheduling.plan import ServingPlan
 from pytest_npubench.suites.scheduling.service import AskedExecutor, ServingService
 
+if TYPE_CHECKING:
+    from pytest_npubench.backends.protocol import Runtime
+
 
 class TorchServing(ServingService):
     tells_answers = True
 
-    def executor(self, plan: ServingPlan, device: str) -> Executor:
+    def executor(self, plan: ServingPlan, runtime: Runtime) -> Executor:
         from pytest_npubench.engines.torch_moe.executor import TorchExecutor  # torch is imported where it is needed
 
-        return TorchExecutor(plan.shape, device=device, **_settings(plan))
+        return TorchExecutor(plan.shape, **_settings(plan, runtime))
 
-    def asked_executor(self, plan: ServingPlan, device: str) -> AskedExecutor:
+    def asked_executor(self, plan: ServingPlan, runtime: Runtime) -> AskedExecutor:
         from pytest_npubench.engines.torch_moe.probed import ProbedExecutor
 
-        return ProbedExecutor(plan.shape, device=device, **_settings(plan))
+        return ProbedExecutor(plan.shape, **_settings(plan, runtime))
 
     def pads_context(self, plan: ServingPlan) -> bool:
         """torch's own attention does, and it runs wherever FlashAttention does not."""
         return plan.spec.family == "cpu" or plan.serving.dtype == "fp32"
 
 
-def _settings(plan: ServingPlan) -> dict[str, Any]:
+def _settings(plan: ServingPlan, runtime: Runtime) -> dict[str, Any]:
     serving = plan.serving
     return {
+        "device": str(runtime.devices[0]),
         "dtype": serving.dtype,
         "kv_capacity_tokens": serving.kv_capacity_tokens,
         "block_size_tokens": serving.block_size_tokens,

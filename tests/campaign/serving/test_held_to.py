@@ -90,7 +90,7 @@ def device(monkeypatch, make_bench):
         def campaign(self, plan, factor, kinds, *, frozen=None, earlier=()):
             """A loaded bench, its cases, and two rounds."""
             monkeypatch.setattr(
-                TorchServing, "executor", lambda self, plan, device: Slowed(made(self, plan, device), factor)
+                TorchServing, "executor", lambda self, plan, runtime: Slowed(made(self, plan, runtime), factor)
             )
             cases = [
                 ExpandedCase(case=plan.case("scheduling", kind, axes), plan=plan, kind=case_kind(kind), suite=SUITE)
