@@ -11,6 +11,7 @@ import importlib.util
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import Generator
 from importlib import metadata
 from pathlib import Path
@@ -50,6 +51,9 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 # What the tests have XLA compile runs for milliseconds: to make it faster takes most of its compile time.
 if forked_python.FRESH not in os.environ:
     os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true")
+    if forked_python.COMPILED not in os.environ:
+        compiled = tempfile.TemporaryDirectory(prefix="compiled-")
+        os.environ[forked_python.COMPILED] = compiled.name
 
 forked_python.install()
 

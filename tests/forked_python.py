@@ -6,8 +6,10 @@ asked for, as a child of whoever asked, and ends as an interpreter does. That pr
 it does anything, for what it starts in turn. subprocess.Popen asks the stem for what `_can_fork` allows, and starts all
 others afresh.
 
-With NPUBENCH_TESTS_FRESH set every process but KILLED starts afresh (the soaks of `make test-all`); in the environment of
-one process, that one does and all below it.
+With NPUBENCH_TESTS_FRESH set every process but KILLED starts afresh (the soaks of `make test-all`); in the environment
+of one process, that one does and all below it.
+
+What jax compiles for one forked process is looked up by the others, in the folder that NPUBENCH_TESTS_COMPILED names.
 """
 
 from __future__ import annotations
@@ -37,6 +39,8 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 FRESH = "NPUBENCH_TESTS_FRESH"
+COMPILED = "NPUBENCH_TESTS_COMPILED"
+COMPILED_BYTES = 2**31
 IMPORTED = (
     "execnet",
     "jax.numpy",
@@ -357,6 +361,27 @@ def _end(status: int) -> NoReturn:
     os._exit(status)
 
 
+def _compile_once() -> None:
+    """Have jax look up what another process has compiled. A run without a cache of its own calls it compiled cold."""
+    import jax
+
+    from pytest_npubench.backends import jax_runtime
+
+    use_cache, counter = jax_runtime._use_compilation_cache, jax_runtime._counter
+
+    class Cold:
+        num_cache_hits = 0
+        num_compiles = property(lambda self: counter.num_compiles)
+
+    def use_kept(cache_dir: str | None) -> None:
+        kept = os.environ.get(COMPILED)
+        use_cache(cache_dir or kept)
+        jax_runtime._counter = counter if cache_dir or not kept else Cold()  # type: ignore[assignment]
+        jax.config.update("jax_compilation_cache_max_size", -1 if cache_dir else COMPILED_BYTES)  # with it, jax locks
+
+    jax_runtime._use_compilation_cache = use_kept
+
+
 def _moved(file: int) -> int:
     return fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, HIGH)
 
@@ -374,5 +399,7 @@ if __name__ == "__main__":
     for name in IMPORTED:
         with suppress(ImportError):  # of an extra that is not installed
             importlib.import_module(name)
+    with suppress(ImportError):
+        _compile_once()
     gc.freeze()  # a collection would copy all of it
     _go_on(socket.socket(fileno=_moved(int(sys.argv[1]))), sys.path[1:])

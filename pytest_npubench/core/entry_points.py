@@ -87,7 +87,13 @@ def _by_group() -> Mapping[str, Mapping[str, tuple[EntryPoint, ...]]]:
 
 
 def _is_ours(point: EntryPoint) -> bool:
-    return point.dist is not None and point.dist.name == DISTRIBUTION
+    return point.dist is not None and _name(point.dist) == DISTRIBUTION
+
+
+@cache
+def _name(distribution: metadata.Distribution) -> str:
+    """The distribution's name, for which its whole METADATA, readme included, is parsed."""
+    return distribution.name
 
 
 def groups() -> Collection[str]:
