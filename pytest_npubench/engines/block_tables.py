@@ -31,12 +31,12 @@ class BlockTables:
         self._bytes_per_block = block_size_tokens * bytes_per_token
         self._free = list(range(num_blocks - 1, -1, -1))
         self._tables: dict[int, Indices] = {}
-        self._num_blocks = num_blocks
+        self.num_blocks = num_blocks
 
     @property
     def held_bytes(self) -> int:
         """The bytes of the blocks that requests hold, filled or not."""
-        return (self._num_blocks - len(self._free)) * self._bytes_per_block
+        return (self.num_blocks - len(self._free)) * self._bytes_per_block
 
     def reserve(self, request: int, num_tokens: int) -> None:
         """Blocks for the request's first num_tokens. Raises MeasurementError, lending none, where too few are free."""
@@ -47,7 +47,7 @@ class BlockTables:
         if num_missing > len(self._free):
             raise MeasurementError(
                 f"KV cache: request {request} needs {num_missing} more blocks of {self.block_size_tokens} tokens for "
-                f"{num_tokens} tokens; {len(self._free)} of {self._num_blocks} are free"
+                f"{num_tokens} tokens; {len(self._free)} of {self.num_blocks} are free"
             )
         lent = [self._free.pop() for _ in range(num_missing)]
         self._tables[request] = np.concatenate((table, np.array(lent, np.int64)))

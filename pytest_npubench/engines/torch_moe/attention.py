@@ -51,6 +51,10 @@ class Kernel(Protocol):
 
     def prepare(self, batch: RaggedBatch) -> Any: ...
 
+    def prepare_static(self, batch: RaggedBatch) -> Any | None:
+        """Of a static batch of single-token rows; None where what attend() launches depends on its numbers."""
+        ...
+
     def attend(
         self,
         query: Tensor,

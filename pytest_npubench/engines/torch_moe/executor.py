@@ -1,7 +1,8 @@
 """Runs iteration plans on one device, on the wall clock: every figure it returns is counted, none is modelled.
 
 An iteration: check the plan and lend KV blocks; put all that its passes need on the device; run the passes; then fetch
-new tokens and counters in one transfer, which also waits for the device.
+new tokens and counters in one transfer, which also waits for the device. One of decode rows alone replays the graph of
+its batch size instead, where there are graphs (decode_graphs.py).
 
 Example: request 1 gets its first token; then it decodes while prompt 7 of 8 tokens goes through two layer groups.
 
@@ -19,9 +20,10 @@ Example: request 1 gets its first token; then it decodes while prompt 7 of 8 tok
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -30,6 +32,7 @@ from pytest_npubench.engines.sequences import HiddenStates, Sequences, check_fin
 from pytest_npubench.engines.shapes import DecoderShape
 from pytest_npubench.engines.torch_moe.attention import attention_kernel
 from pytest_npubench.engines.torch_moe.checkpoint import load_weights
+from pytest_npubench.engines.torch_moe.decode_graphs import DecodeGraphs, Forward
 from pytest_npubench.engines.torch_moe.device import check_fits, keep_freed_memory, memory_for, open_device, torch_dtype
 from pytest_npubench.engines.torch_moe.experts import distinct_experts
 from pytest_npubench.engines.torch_moe.kv_cache import PagedKvCache
@@ -49,6 +52,10 @@ class _ReadyPass:
     tokens: Tensor | None
 
 
+_Chosen: TypeAlias = "list[tuple[Tensor, Tensor]]"
+"""By pass: the experts [layers, rows, k] of the rows that count, and of all rows."""
+
+
 class TorchExecutor:
     """iteration.Executor in torch. Weights are seeded random ones, or those of a Hugging Face directory `weights`.
 
@@ -66,7 +73,9 @@ class TorchExecutor:
         block_size_tokens: int = 16,
         seed: int = 0,
         weights: Path | None = None,
+        capture: Callable[[Forward], Forward] | None = None,
     ) -> None:
+        """`capture` makes graphs of decode batches; None: every iteration is launched kernel by kernel."""
         self._device, self._dtype = open_device(device), torch_dtype(dtype)
         if self._device.type == "cpu":
             keep_freed_memory()
@@ -77,6 +86,12 @@ class TorchExecutor:
         self._model = MoeModel(shape, self._make_weights(seed, weights), kernel)
         self._sequences = Sequences(seed, shape.vocab_size)
         self._hidden: HiddenStates[Tensor] = HiddenStates(shape.hidden * self._dtype.itemsize)
+        self._graphs = None if capture is None else self._capture(capture)
+
+    @property
+    def why_no_graphs(self) -> str:
+        """Why decode batches are launched kernel by kernel, though graphs were asked for; empty where they are not."""
+        return "" if self._graphs is None else self._graphs.why_not
 
     def prompts(self, request: int, num_tokens: int) -> list[int]:
         """The token ids of a request's prompt of num_tokens tokens."""
@@ -125,12 +140,7 @@ class TorchExecutor:
             self._sequences[request].num_entered = 0
             self._free(request)
         finished: dict[int, Tensor] = {}
-        chosen: list[tuple[PassInputs, Tensor]] = []
-        single = torch.empty((0, self.shape.hidden), dtype=self._dtype, device=self._device)
-        for ready in self._prepare(plan):
-            single, experts = self._run_pass(ready, single, finished)
-            if experts is not None:
-                chosen.append((ready.inputs, experts))
+        single, chosen = self._replayed(plan) or self._run_passes(plan, finished)
         check_finishing(plan, finished)
         going_on = (*plan.decode, *plan.finishing)
         tokens = self._next_tokens(
@@ -150,11 +160,38 @@ class TorchExecutor:
             hidden_bytes=self._hidden.num_bytes,
         )
 
+    def _replayed(self, plan: IterationPlan) -> tuple[Tensor, _Chosen] | None:
+        """What _run_passes() gives, from a graph; None where there is none for the plan."""
+        num_rows = len(plan.decode) + plan.num_padding_rows
+        if self._graphs is None or any(layers.prefill for layers in plan.passes) or not self._graphs.fits(num_rows):
+            return None
+        decode, padding = self._single_rows(plan)
+        tokens = [*self._sequences.token_ids(decode), *self._sequences.padding_ids(len(padding))]
+        single, experts = self._graphs.replay(decode, padding, tokens)
+        return single, [] if experts is None else [(experts[:, : len(decode)], experts)]
+
+    def _run_passes(self, plan: IterationPlan, finished: dict[int, Tensor]) -> tuple[Tensor, _Chosen]:
+        """Hidden states of the single-token rows behind the last layer, and the experts of all passes."""
+        chosen: _Chosen = []
+        single = torch.empty((0, self.shape.hidden), dtype=self._dtype, device=self._device)
+        for ready in self._prepare(plan):
+            single, experts = self._run_pass(ready, single, finished)
+            if experts is not None:
+                batch = ready.inputs.batch
+                counting = experts
+                if batch.num_padding:
+                    counting = torch.cat((experts[:, : batch.num_decode], experts[:, batch.num_single :]), 1)
+                chosen.append((counting, experts))
+        return single, chosen
+
+    def _single_rows(self, plan: IterationPlan) -> tuple[list[PrefillRow], list[PrefillRow]]:
+        """Decode rows, which enter, and padding rows: an ended row looks back on what a live one has."""
+        decode = [self._enter(self._sequences.decode_row(request)) for request in plan.decode]
+        return decode, [decode[index % len(decode)] for index in range(plan.num_padding_rows)] if decode else []
+
     def _prepare(self, plan: IterationPlan) -> list[_ReadyPass]:
         """Does all the host's work before the first kernel runs. Passes of the same rows share their inputs."""
-        decode = [self._enter(self._sequences.decode_row(request)) for request in plan.decode]
-        # an ended row looks back on what a live one has
-        padding = [decode[index % len(decode)] for index in range(plan.num_padding_rows)] if decode else []
+        decode, padding = self._single_rows(plan)
         inputs: dict[tuple[PrefillRow, ...], PassInputs] = {}
         ready = []
         for group, prefill in plan.passes:
@@ -203,17 +240,14 @@ class TorchExecutor:
             return torch.empty(0, dtype=torch.int64, device=self._device)
         return self._model.next_tokens(torch.cat(hidden))
 
-    def _counts(self, chosen: list[tuple[PassInputs, Tensor]]) -> tuple[Tensor, Tensor]:
+    def _counts(self, chosen: _Chosen) -> tuple[Tensor, Tensor]:
         """Distinct experts of each layer, summed over layers: of the rows that count [1], and with padding [1]."""
         active = padded = torch.zeros(1, dtype=torch.int64, device=self._device)
-        for inputs, experts in chosen:
-            batch, num_experts = inputs.batch, self.shape.num_experts
-            with_padding = distinct_experts(experts, num_experts)
-            counting = with_padding
-            if batch.num_padding:
-                live = torch.cat((experts[:, : batch.num_decode], experts[:, batch.num_single :]), 1)
-                counting = distinct_experts(live, num_experts)
-            active, padded = active + counting, padded + with_padding
+        for counting, experts in chosen:
+            with_padding = distinct_experts(experts, self.shape.num_experts)
+            is_padded = counting.shape != experts.shape
+            active = active + (distinct_experts(counting, self.shape.num_experts) if is_padded else with_padding)
+            padded = padded + with_padding
         return active, padded
 
     def _free(self, request: int) -> None:
@@ -227,6 +261,10 @@ class TorchExecutor:
             if folder is not None:
                 return load_weights(self.shape, folder, device=self._device, dtype=self._dtype)
             return random_weights(self.shape, seed=seed, device=self._device, dtype=self._dtype)
+
+    def _capture(self, capture: Callable[[Forward], Forward]) -> DecodeGraphs:
+        with torch.inference_mode(), memory_for("graphs of decode batches", self._device):
+            return DecodeGraphs(self._model, self._kv, capture)
 
     def _make_cache(self) -> PagedKvCache:
         num_bytes = self.kv_capacity_tokens * self.shape.kv_bytes_per_token(self._dtype.itemsize)

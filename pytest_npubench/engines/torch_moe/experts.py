@@ -109,27 +109,28 @@ class FusedGroups:
 
     def product(self, rows: Tensor, matrices: Matrices) -> Tensor:
         assert isinstance(matrices, Tensor)  # packed ones are a CPU's
-        functional: Any = F  # older torch has no grouped_mm, and _fuses() has asked
+        functional: Any = F  # older torch has no grouped_mm, and fuses() has asked
         multiplied: Tensor = functional.grouped_mm(rows, matrices.transpose(1, 2), offs=self.ends)
         return multiplied
 
 
 def _groups(by_expert: Tensor, num_experts: int, matrices: Matrices) -> Groups:
-    if isinstance(matrices, Tensor) and _fuses(matrices):
+    if fuses(matrices):
         experts = torch.arange(num_experts, device=by_expert.device)
         return FusedGroups(torch.searchsorted(by_expert, experts, right=True, out_int32=True))
     active, sizes = torch.unique_consecutive(by_expert, return_counts=True)
     return LoopedGroups(active.tolist(), sizes.tolist())
 
 
-def _fuses(matrices: Tensor) -> bool:
+def fuses(matrices: Matrices) -> bool:
     """Whether grouped_mm is one kernel: for bf16 on Hopper and on Blackwell's 10.x.
 
     Elsewhere (GroupedBlas.cpp, `_grouped_mm_cuda`) it copies `offs` to the host and multiplies group after group, those
     without a row too: 12,288 products an iteration of qwen3-30b-a3b.
     """
     return (
-        matrices.is_cuda
+        isinstance(matrices, Tensor)
+        and matrices.is_cuda
         and matrices.dtype == torch.bfloat16
         and hasattr(F, "grouped_mm")
         and torch.cuda.get_device_capability(matrices.device)[0] in FUSING_MAJORS

@@ -16,7 +16,7 @@ exp(lse) / (exp(lse) + exp(s)) = sigmoid(lse - s).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -71,6 +71,27 @@ class FlashAttention:
         return {
             window: tuple(self._call(batch, first, stop, window) for first, stop in pairwise(ends) if stop > first)
             for window in self._windows
+        }
+
+    def prepare_static(self, batch: RaggedBatch) -> Calls | None:
+        """None where keys are gathered, since how many they are is a number."""
+        if not self._reads_pages:
+            return None
+        size, tables = batch.num_single, batch.tables
+        call = Call(
+            start=0,
+            stop=size,
+            max_q=1,
+            max_k=tables.shape[1] * batch.block_size_tokens,
+            window=NO_WINDOW,
+            cu_q=torch.arange(size + 1, dtype=torch.int32, device=tables.device),
+            cu_k=None,
+            slots=None,
+            tables=tables,
+            lengths=batch.firsts + 1,
+        )
+        return {
+            window: (call if window is None else replace(call, window=(window - 1, 0)),) for window in self._windows
         }
 
     def _call(self, batch: RaggedBatch, first_row: int, stop_row: int, window: int | None) -> Call:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from pytest_npubench.engines.shapes import DecoderShape
 from pytest_npubench.engines.torch_moe.attention import Kernel, Rotation, attention, inverse_frequencies, rotation
-from pytest_npubench.engines.torch_moe.experts import dense_feed_forward, mix_experts, route
+from pytest_npubench.engines.torch_moe.experts import dense_feed_forward, fuses, mix_experts, route
 from pytest_npubench.engines.torch_moe.kv_cache import PagedKvCache
 from pytest_npubench.engines.torch_moe.packing import packed
 from pytest_npubench.engines.torch_moe.ragged import RaggedBatch
@@ -36,6 +36,7 @@ class MoeModel:
 
     def __init__(self, shape: DecoderShape, weights: ModelWeights, kernel: Kernel) -> None:
         self._shape, self._weights, self._kernel = shape, packed(weights), kernel
+        self.num_layers = shape.num_layers
         self._dtype = weights.embedding.dtype
         self._speeds, self._growth = inverse_frequencies(shape, weights.embedding.device)
 
@@ -43,6 +44,19 @@ class MoeModel:
         """Prepares a pass before any of its layers runs."""
         turn = rotation(self._speeds, self._growth, batch.positions, self._dtype)
         return PassInputs(batch=batch, turn=turn, prepared=self._kernel.prepare(batch))
+
+    def prepare_static(self, batch: RaggedBatch) -> PassInputs:
+        """As prepare(), of a static batch."""
+        turn = rotation(self._speeds, self._growth, batch.positions, self._dtype)
+        return PassInputs(batch=batch, turn=turn, prepared=self._kernel.prepare_static(batch))
+
+    def why_not_static(self, batch: RaggedBatch) -> str:
+        """Why what the layers launch depends on the numbers of a static batch; empty where it does not."""
+        if self._kernel.prepare_static(batch) is None:
+            return f"attention does not read pages of {batch.block_size_tokens} tokens in place"
+        if not self._shape.is_dense and not all(fuses(layer.gate_up) for layer in self._weights.layers):
+            return "experts are multiplied one by one"
+        return ""
 
     def embed(self, tokens: Tensor) -> Tensor:
         """Token ids [T] to hidden states [T, hidden]."""

@@ -24,7 +24,8 @@ from pytest_npubench.serving.iteration import PrefillRow
 class RaggedBatch:
     """N rows, T tokens. positions and slots [T]; tables [N, blocks] are block tables, firsts [N] first positions.
 
-    rows[:num_single] are of one token, the last num_padding of them padding.
+    rows[:num_single] are of one token, the last num_padding of them padding. A static batch, whose numbers change while
+    its tensors stay, has no rows here.
     """
 
     rows: tuple[PrefillRow, ...]

@@ -49,6 +49,10 @@ class SdpaAttention:
         """Spans for each kind of layer, by its window."""
         return {window: self._spans(batch, window) for window in {None, self._shape.sliding_window}}
 
+    def prepare_static(self, batch: RaggedBatch) -> Spans | None:
+        """None: keys are gathered to the longest context, which is a number."""
+        return None
+
     def _spans(self, batch: RaggedBatch, window: int | None) -> tuple[Span, ...]:
         spans = [] if not batch.num_single else [self._span(batch, 0, batch.num_single, 0, window)]
         start = batch.num_single

@@ -1,0 +1,198 @@
+"""A decode batch's graph, without CUDA: a FAKE capture runs the forward again, on the same buffers, for each replay.
+
+As a capture does, it keeps the tensors that the forward returned first, and refuses what no graph can hold: whatever
+brings a number back to the host, and shapes that depend on one. Attention is the fake kernel of test_flash_attention.py
+that reads pages, and the experts' product is torch's own grouped_mm, which runs on a CPU too.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from functools import partial
+from random import Random
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+
+from pytest_npubench.engines.torch_moe import TorchExecutor, decode_graphs, executor, packing  # noqa: E402
+from pytest_npubench.engines.torch_moe.decode_graphs import CudaCapture  # noqa: E402
+from pytest_npubench.engines.torch_moe.flash_attention import FlashAttention  # noqa: E402
+from pytest_npubench.serving.clock import WallClock  # noqa: E402
+from pytest_npubench.serving.load import OpenLoad  # noqa: E402
+from pytest_npubench.serving.loop import serve  # noqa: E402
+from pytest_npubench.serving.request import ServingRequest  # noqa: E402
+from pytest_npubench.serving.schedulers import make_scheduler  # noqa: E402
+
+from .small_shapes import QWEN_DENSE, QWEN_MOE, SHAPES  # noqa: E402
+from .test_flash_attention import LIBRARY, SIGNATURES, Kernel  # noqa: E402
+
+BLOCK_SIZE = 4
+_random = Random(1)
+REQUESTS = tuple(
+    ServingRequest(id=index, arrival_s=0.0, prompt_tokens=_random.randint(1, 40), output_tokens=_random.randint(2, 14))
+    for index in range(11)
+)
+REFUSED = ("_local_scalar_dense", "nonzero", "unique", "masked_select", "equal", "is_nonzero")
+
+
+class Capturing(TorchDispatchMode):
+    """Notes what is launched, and on what shapes. Raises for what cannot be captured."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.launched: list[str] = []
+
+    def __torch_dispatch__(self, operator: Any, types: Any, given: Any = (), named: Any = None) -> Any:
+        if any(name in operator.__name__ for name in REFUSED):
+            raise RuntimeError(f"{operator.__name__} waits for the device within a capture")
+        shapes = [tuple(one.shape) for one in given if isinstance(one, torch.Tensor)]
+        self.launched.append(f"{operator.__name__} {shapes}")
+        return operator(*given, **(named or {}))
+
+
+class EagerGraphs:
+    """The fake capture, and what each replay launched."""
+
+    def __init__(self) -> None:
+        self.launches: list[list[str]] = []
+
+    def __call__(self, forward: Callable[[], Any]) -> Callable[[], Any]:
+        kept = self._run(forward)
+        self.launches.clear()
+
+        def replay() -> Any:
+            for mine, new in zip(kept, self._run(forward), strict=True):
+                if mine is not None:
+                    mine.copy_(new)
+            return kept
+
+        return replay
+
+    def _run(self, forward: Callable[[], Any]) -> Any:
+        with Capturing() as mode:
+            outputs = forward()
+        self.launches.append(mode.launched)
+        return outputs
+
+
+@pytest.fixture
+def paged(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Attention that reads pages, and weights as a GPU has them."""
+    library = torch.library.Library(LIBRARY, "FRAGMENT")
+    library.define("graphs" + SIGNATURES["2.12-2.13"])
+    library.impl("graphs", Kernel(reads_pages=True), "CPU")
+    forward = getattr(torch.ops, LIBRARY).graphs.default
+    monkeypatch.setattr(executor, "attention_kernel", lambda shape, kv: FlashAttention(shape, kv, forward))
+    monkeypatch.setattr(packing, "_packs", lambda matrix: False)
+    yield
+    library._destroy()
+
+
+@pytest.fixture
+def fused(paged: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("experts", "model"):
+        monkeypatch.setattr(f"pytest_npubench.engines.torch_moe.{module}.fuses", lambda matrices: True)
+
+
+def engine(shape: Any, capture: Any) -> TorchExecutor:
+    return TorchExecutor(shape, kv_capacity_tokens=240, block_size_tokens=BLOCK_SIZE, seed=1, capture=capture)
+
+
+@pytest.mark.usefixtures("fused")
+@pytest.mark.parametrize("policy", ["static", "chunked", "layered"])
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
+def test_a_graph_gives_the_tokens_of_the_eager_path(shape: Any, policy: str) -> None:
+    """And its counts, whatever rows pad a batch: those of a static one that have ended, or a graph's own."""
+    settings = {"static": {}, "chunked": {"chunk_size_tokens": 16}, "layered": {"num_layer_groups": 2}}[policy]
+    graphs = EagerGraphs()
+    served = {}
+    for capture in (None, graphs):
+        scheduler = make_scheduler(
+            policy, num_layers=shape.num_layers, kv_blocks=60, block_size_tokens=BLOCK_SIZE, **settings
+        )
+        result = serve(OpenLoad(REQUESTS), scheduler, engine(shape, capture), WallClock())
+        tokens = {record.id: record.tokens for record in result.records}
+        served[capture] = tokens, list(result.log.expert_activations), list(result.log.padded_expert_activations)
+    assert served[None] == served[graphs]
+    by_size: dict[str, list[list[str]]] = {}
+    for launched in graphs.launches:
+        by_size.setdefault(launched[1], []).append(launched)
+    assert len(by_size) > (policy != "static")
+    # what is launched depends on the size alone, whatever the contexts are
+    assert all(launched == replays[0] for replays in by_size.values() for launched in replays)
+
+
+@pytest.mark.usefixtures("paged")
+def test_experts_one_by_one_have_no_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    graphs = EagerGraphs()
+    assert engine(QWEN_MOE, graphs).why_no_graphs == "experts are multiplied one by one"
+    assert graphs.launches == []
+    assert engine(QWEN_DENSE, graphs).why_no_graphs == ""
+    monkeypatch.setattr("pytest_npubench.engines.torch_moe.model.fuses", lambda matrices: True)  # as if they were not
+    with pytest.raises(RuntimeError, match="within a capture"):
+        engine(QWEN_MOE, graphs)
+
+
+def test_attention_that_gathers_has_no_graph() -> None:
+    why = engine(QWEN_DENSE, EagerGraphs()).why_no_graphs
+    assert why == f"attention does not read pages of {BLOCK_SIZE} tokens in place"
+    assert engine(QWEN_DENSE, None).why_no_graphs == ""
+
+
+@pytest.mark.usefixtures("fused")
+def test_more_rows_than_the_largest_graph_are_launched_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decode_graphs, "SIZES", (1, 2, 4))
+    graphs = engine(QWEN_DENSE, EagerGraphs())._graphs
+    assert graphs is not None
+    assert [num_rows for num_rows in range(8) if graphs.fits(num_rows)] == [1, 2, 3, 4]
+
+
+def test_a_capture_on_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    """FAKE streams and graphs, called as torch's own are: libraries are warmed on the stream that is captured, and all
+    graphs share a pool."""
+    events: list[str] = []
+
+    class Named:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def wait_stream(self, other: Any) -> None:
+            events.append(f"{self.name} waits for {other.name}")
+
+        def replay(self) -> None:
+            events.append("replay")
+
+    real = inspect.signature(torch.cuda.graph)
+
+    def capturing(*given: Any, **named: Any) -> Any:
+        arguments = real.bind(*given, **named).arguments
+        events.append(f"capture {arguments['stream'].name} {arguments['pool']}")
+        return nullcontext()
+
+    fakes = {
+        "device": lambda device: nullcontext(),
+        "stream": lambda stream: nullcontext(),
+        "Stream": partial(Named, "side"),
+        "current_stream": partial(Named, "main"),
+        "CUDAGraph": partial(Named, "graph"),
+        "graph": capturing,
+        "graph_pool_handle": lambda: "pool",
+    }
+    for name, fake in fakes.items():
+        monkeypatch.setattr(torch.cuda, name, fake)
+    outputs = (torch.zeros(1), None)
+
+    def forward() -> Any:
+        events.append("forward")
+        return outputs
+
+    replay = CudaCapture(torch.device("cuda", 0))(forward)
+    assert events == ["side waits for main", "forward", "capture side pool", "forward"]
+    assert replay() is outputs
+    assert events[-1] == "replay"
