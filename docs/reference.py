@@ -113,7 +113,7 @@ def _tests_of(path: Path) -> Iterator[tuple[str, str, str]]:
 
 def option_page() -> str:
     rows = [
-        (code(f"{option.flag} {option.metavar}"), code(option.key), code(option.name), option.help)
+        (code(f"{option.flag} {option.metavar}".strip()), code(option.key), code(option.name), option.help)
         for option in options.OPTIONS
     ]
     rows += [(code(f"--npubench-{name}"), "", "", text) for name, text in options.FLAGS]

@@ -10,7 +10,8 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Option:
-    """One setting. `read` turns text into its value and raises ValueError with what is allowed."""
+    """One setting. `read` turns text into its value and raises ValueError with what is allowed. A switch, which is true
+    where it is given, has no metavar."""
 
     name: str
     metavar: str
@@ -22,6 +23,10 @@ class Option:
     def flag(self) -> str:
         return "--npubench-" + self.name.replace("_", "-")
 
+    def argument(self, value: object) -> str:
+        """What a command line gives it this value by."""
+        return f"{self.flag}={value}" if self.metavar else self.flag
+
     @property
     def key(self) -> str:
         return f"npubench_{self.name}"
@@ -29,6 +34,12 @@ class Option:
 
 def names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def switch(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError("want true or false")
+    return text.lower() == "true"
 
 
 def number(text: str, want: str, fits: Callable[[float], bool]) -> float:

@@ -51,7 +51,7 @@ KINDS = ("waiting", "locked", "record", "note", "stage", "round", "samples")
 def fresh_command(config: pytest.Config, tests: Sequence[str], options: Mapping[str, object]) -> list[str]:
     """The command of a pytest run with the same options; `tests` are named as items.runs_again does."""
     given = [
-        f"{option.flag}={config.getoption(option.key)}"
+        option.argument(config.getoption(option.key))
         for option in OPTIONS
         if option.name not in OF_THE_RUN and config.getoption(option.key) is not None
     ]

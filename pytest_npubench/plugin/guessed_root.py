@@ -37,7 +37,7 @@ def begin_anew(config: pytest.Config) -> int | None:
 
 def joined(arguments: Sequence[str]) -> Iterator[str]:
     """The arguments with each of our options and its value as one: "--npubench-profile=full"."""
-    flags = {option.flag for option in OPTIONS}
+    flags = {option.flag for option in OPTIONS if option.metavar}
     rest = iter(arguments)
     for argument in rest:
         if argument == "--":

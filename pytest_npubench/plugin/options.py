@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 
@@ -168,7 +168,8 @@ class _Gone(argparse.Action):
 def add_options(parser: pytest.Parser) -> None:
     group = parser.getgroup("npubench", "LLM-accelerator benchmarks (pytest-npubench)")
     for option in OPTIONS:
-        group.addoption(option.flag, dest=option.key, metavar=option.metavar, default=None, help=option.help)
+        takes: Any = {"metavar": option.metavar} if option.metavar else {"action": "store_const", "const": "true"}
+        group.addoption(option.flag, dest=option.key, default=None, help=option.help, **takes)
         parser.addini(option.key, f"{option.help} (as {option.flag})", default=None)
     for name, text in FLAGS:
         dest = f"npubench_{name.replace('-', '_')}"

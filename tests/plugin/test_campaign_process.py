@@ -153,7 +153,7 @@ def test_every_option_that_is_given_is_handed_on(pytester):
         "shard": "1/2", "durations": "j.jsonl", "compile_cache": "cache",
     }  # fmt: skip
     values["remeasure"] = "3"
-    arguments = [f"{option.flag}={values.get(option.name, '0.5')}" for option in OPTIONS]
+    arguments = [option.argument(values.get(option.name, "0.5")) for option in OPTIONS]
     config = pytester.parseconfig(*arguments)
     command = fresh_command(config, ["test_it.py::test_it"], {"--npubench-journal": "/there.jsonl"})
     handed = [text for text in arguments if text.partition("=")[0][11:].replace("-", "_") not in OF_THE_RUN]

@@ -27,7 +27,8 @@ def test_defaults(settings, pytester):
     found = settings()
     assert (found.profile, found.require, found.devices) == ("quick", (), None)
     assert (found.hardware, found.report, found.compile_cache) == (None, None, None)
-    assert found.of_suites == {"case_error": None, "mean_error": None, "predictors": (), "active_band": None}
+    unset = {"case_error": None, "mean_error": None, "predictors": (), "active_band": None, "no_graphs": False}
+    assert found.of_suites == unset
     assert (found.lock_timeout, found.probe_timeout) == (10.0, 120.0)
     assert (found.accept, found.resume) == (False, False)
     assert (found.margin, found.remeasure, found.compare_across) == (0.01, 2, ())
@@ -119,6 +120,14 @@ def test_a_wrong_value_names_the_option_the_value_and_what_is_allowed(settings, 
     assert text in str(caught.value)
 
 
+def test_a_switch_takes_no_value_on_the_command_line(settings):
+    assert settings("--npubench-no-graphs", "suites").of_suites["no_graphs"]
+    assert settings(table="[tool.npubench]\nno_graphs = true\n").of_suites["no_graphs"]
+    assert not settings(ini="npubench_no_graphs = false\n").of_suites["no_graphs"]
+    with pytest.raises(pytest.UsageError, match=r"^npubench_no_graphs = 'off': want true or false"):
+        settings(ini="npubench_no_graphs = off\n")
+
+
 def test_a_wrong_value_names_the_place_it_stands_in(settings):
     with pytest.raises(pytest.UsageError, match=r"^npubench_profile = 'weekly': want quick"):
         settings(ini="npubench_profile = weekly\n")
@@ -172,7 +181,7 @@ def test_every_setting_has_an_option(settings):
     of_suites = {option.name for suite in suites.usable() for option in suite.options}
     others = {"is_default_baselines", "remeasuring", "step_summary", "annotates", "of_suites"}
     assert set(Settings.__slots__) - others == names - of_suites
-    assert of_suites == {"case_error", "mean_error", "predictors", "active_band"}
+    assert of_suites == {"case_error", "mean_error", "predictors", "active_band", "no_graphs"}
 
 
 def test_a_limit_can_only_be_tightened(project):

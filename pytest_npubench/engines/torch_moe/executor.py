@@ -73,9 +73,10 @@ class TorchExecutor:
         block_size_tokens: int = 16,
         seed: int = 0,
         weights: Path | None = None,
-        capture: Callable[[Forward], Forward] | None = None,
+        make_capture: Callable[[torch.device], Callable[[Forward], Forward]] | None = None,
     ) -> None:
-        """`capture` makes graphs of decode batches; None: every iteration is launched kernel by kernel."""
+        """`make_capture` makes what captures graphs of decode batches, such as CudaCapture; None: every iteration is
+        launched kernel by kernel."""
         self._device, self._dtype = open_device(device), torch_dtype(dtype)
         if self._device.type == "cpu":
             keep_freed_memory()
@@ -86,7 +87,7 @@ class TorchExecutor:
         self._model = MoeModel(shape, self._make_weights(seed, weights), kernel)
         self._sequences = Sequences(seed, shape.vocab_size)
         self._hidden: HiddenStates[Tensor] = HiddenStates(shape.hidden * self._dtype.itemsize)
-        self._graphs = None if capture is None else self._capture(capture)
+        self._graphs = None if make_capture is None else self._capture(make_capture(self._device))
 
     @property
     def why_no_graphs(self) -> str:

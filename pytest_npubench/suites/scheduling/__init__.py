@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from pytest_npubench.core.run_option import Option, switch
 from pytest_npubench.suites.protocol import Choice, Site, Suite
 
 if TYPE_CHECKING:
@@ -28,6 +29,11 @@ class Scheduling(Suite):
     name = "scheduling"
     about = "prefill scheduling policies"
     section = "serving"
+    options = (
+        Option(
+            "no_graphs", "", "launch decode batches on CUDA kernel by kernel, for comparison with graphs", switch, False
+        ),
+    )
 
     def read(self, root: TomlTable) -> object:
         from pytest_npubench.suites.scheduling.spec import ServingSpec
@@ -37,7 +43,7 @@ class Scheduling(Suite):
     def plans(self, spec: HardwareSpec, choice: Choice) -> Iterable[CampaignPlan]:
         from pytest_npubench.suites.scheduling.plan import serving_plans
 
-        return serving_plans(spec, choice.profile, choice.engine)
+        return serving_plans(spec, choice.profile, choice.engine, graphs=not choice.options.get("no_graphs"))
 
     def bench(self, runtime: Runtime, plan: Any, site: Site) -> Bench[Any]:
         from pytest_npubench.suites.scheduling.bench import ServingBench

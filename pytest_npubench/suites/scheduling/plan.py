@@ -16,11 +16,13 @@ from pytest_npubench.suites.scheduling.traits import ServingTraits
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingPlan(EnginePlan):
-    """One hardware file, model and run size; the batch size of its cases is the largest batch."""
+    """One hardware file, model and run size; the batch size of its cases is the largest batch. graphs: whether decode
+    batches may be launched as CUDA graphs."""
 
     suite = "scheduling"
     serving: ServingSpec
     size: ServingSize
+    graphs: bool = True
 
     @property
     def traits(self) -> ServingTraits:
@@ -51,6 +53,7 @@ class ServingPlan(EnginePlan):
             "block_size_tokens": serving.block_size_tokens,
             "tokens_per_iteration": serving.tokens_per_iteration,
             "num_requests": self.size.num_requests,
+            **({} if self.graphs else {"graphs": False}),
         }
 
     @property
@@ -76,7 +79,9 @@ class ServingPlan(EnginePlan):
         return next(load for load in self.loads if (load.workload, load.rate_name) == wanted)
 
 
-def serving_plans(spec: HardwareSpec, profile: str, engine: str = engines.REFERENCE) -> Iterator[ServingPlan]:
+def serving_plans(
+    spec: HardwareSpec, profile: str, engine: str = engines.REFERENCE, *, graphs: bool = True
+) -> Iterator[ServingPlan]:
     """One for each model that the hardware file serves in this profile, with blocks that the engine takes."""
     serving = spec.section(ServingSpec)
     size = serving.size(profile) if serving else None
@@ -89,6 +94,7 @@ def serving_plans(spec: HardwareSpec, profile: str, engine: str = engines.REFERE
                 engine=engine,
                 serving=serving.for_model(model),
                 size=size,
+                graphs=graphs,
             )
             block = max(serving.block_size_tokens, plan.traits.min_block_tokens)
             yield replace(plan, serving=replace(plan.serving, block_size_tokens=block))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pytest_npubench.serving.iteration import Executor
@@ -10,15 +11,24 @@ from pytest_npubench.suites.scheduling.service import AskedExecutor, ServingServ
 
 if TYPE_CHECKING:
     from pytest_npubench.backends.protocol import Runtime
+    from pytest_npubench.campaign.protocol import CampaignPoint
 
 
 class TorchServing(ServingService):
     tells_answers = True
+    _why_no_graphs = ""  # of the executor that this process made last
 
     def executor(self, plan: ServingPlan, runtime: Runtime) -> Executor:
         from pytest_npubench.engines.torch_moe.executor import TorchExecutor  # torch is imported where it is needed
 
-        return TorchExecutor(plan.shape, **_settings(plan, runtime))
+        executor = TorchExecutor(plan.shape, **_settings(plan, runtime))
+        self._why_no_graphs = executor.why_no_graphs
+        return executor
+
+    def remarks(self, plan: ServingPlan, points: Iterable[CampaignPoint]) -> Sequence[str]:
+        if not self._why_no_graphs:
+            return ()
+        return (f"{plan.key}: decode batches were launched kernel by kernel, without graphs: {self._why_no_graphs}",)
 
     def asked_executor(self, plan: ServingPlan, runtime: Runtime) -> AskedExecutor:
         from pytest_npubench.engines.torch_moe.probed import ProbedExecutor
@@ -31,10 +41,13 @@ class TorchServing(ServingService):
 
 
 def _settings(plan: ServingPlan, runtime: Runtime) -> dict[str, Any]:
+    from pytest_npubench.engines.torch_moe.decode_graphs import CudaCapture
+
     serving = plan.serving
     return {
         "device": str(runtime.devices[0]),
         "dtype": serving.dtype,
         "kv_capacity_tokens": serving.kv_capacity_tokens,
         "block_size_tokens": serving.block_size_tokens,
+        "make_capture": CudaCapture if plan.graphs and plan.spec.family == "cuda" else None,
     }

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from functools import partial
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
+from pytest_npubench.core.hardware import default_directory  # noqa: E402
 from pytest_npubench.engines.torch_moe import TorchExecutor, decode_graphs, executor, packing  # noqa: E402
 from pytest_npubench.engines.torch_moe.decode_graphs import CudaCapture  # noqa: E402
 from pytest_npubench.engines.torch_moe.flash_attention import FlashAttention  # noqa: E402
@@ -28,6 +30,11 @@ from pytest_npubench.serving.load import OpenLoad  # noqa: E402
 from pytest_npubench.serving.loop import serve  # noqa: E402
 from pytest_npubench.serving.request import ServingRequest  # noqa: E402
 from pytest_npubench.serving.schedulers import make_scheduler  # noqa: E402
+from pytest_npubench.suites.hardware_files import load_all  # noqa: E402
+from pytest_npubench.suites.protocol import Choice  # noqa: E402
+from pytest_npubench.suites.scheduling import SUITE  # noqa: E402
+from pytest_npubench.suites.scheduling.memory import GRAPH_ROWS, campaign_need  # noqa: E402
+from pytest_npubench.suites.scheduling.torch_serving import TorchServing  # noqa: E402
 
 from .small_shapes import QWEN_DENSE, QWEN_MOE, SHAPES  # noqa: E402
 from .test_flash_attention import LIBRARY, SIGNATURES, Kernel  # noqa: E402
@@ -101,7 +108,8 @@ def fused(paged: None, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def engine(shape: Any, capture: Any) -> TorchExecutor:
-    return TorchExecutor(shape, kv_capacity_tokens=240, block_size_tokens=BLOCK_SIZE, seed=1, capture=capture)
+    make = None if capture is None else lambda device: capture
+    return TorchExecutor(shape, kv_capacity_tokens=240, block_size_tokens=BLOCK_SIZE, seed=1, make_capture=make)
 
 
 @pytest.mark.usefixtures("fused")
@@ -151,6 +159,32 @@ def test_more_rows_than_the_largest_graph_are_launched_one_by_one(monkeypatch: p
     graphs = engine(QWEN_DENSE, EagerGraphs())._graphs
     assert graphs is not None
     assert [num_rows for num_rows in range(8) if graphs.fits(num_rows)] == [1, 2, 3, 4]
+
+
+def test_the_suite_asks_for_graphs_on_cuda_unless_told_not_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: dict[str, Any] = {}
+    monkeypatch.setattr(
+        executor,
+        "TorchExecutor",
+        lambda shape, **settings: made.update(settings) or SimpleNamespace(why_no_graphs="attention gathers"),
+    )
+    specs, service = load_all([default_directory()]), TorchServing()
+    needs = {}
+    for name, options, capture in (
+        ("nvidia-h100", {}, CudaCapture),
+        ("nvidia-h100", {"no_graphs": True}, None),
+        ("cpu", {}, None),
+    ):
+        plan, *_ = SUITE.plans(specs[name], Choice(profile="quick", engine="reference", options=options))
+        service.executor(plan, specs[name].family)
+        assert made["make_capture"] is capture
+        assert plan.settings.get("graphs", True) is not bool(options)
+        needs[name, bool(options)] = campaign_need(plan).working_bytes
+    assert service.remarks(plan, ()) == (
+        f"{plan.key}: decode batches were launched kernel by kernel, without graphs: attention gathers",
+    )
+    assert needs["nvidia-h100", False] - needs["nvidia-h100", True] > 30e6
+    assert decode_graphs.SIZES[-1] == GRAPH_ROWS
 
 
 def test_a_capture_on_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
