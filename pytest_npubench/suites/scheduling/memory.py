@@ -16,7 +16,7 @@ from pytest_npubench.suites.scheduling.plan import ServingPlan
 
 SCORE_BYTES = 4
 GRAPH_ROWS = 256  # of the largest CUDA graph, whose memory is its own
-INDEX_BYTES = 8
+INDEX_BYTES, TABLE_BYTES = 8, 4  # of a chosen expert, and of a block in a table
 PASS_CHUNKS = 32  # prompts that run whole are longer than a chunk: 32 chunks of 512 are 16,384 tokens
 
 
@@ -40,9 +40,9 @@ def campaign_need(plan: ServingPlan) -> MemoryNeed:
 
 def _serving_working_bytes(plan: ServingPlan, shape: DecoderShape, each: float) -> float:
     """Activations of a pass of PASS_CHUNKS chunks, the logits of a decode batch, and one layer's keys and values, which
-    FlashAttention 2 wants gathered; and what CUDA graphs keep: activations of the largest, and the hidden states and
-    experts that each size hands over, 2 x GRAPH_ROWS in all. A pass of longer prompts may need more: then that point
-    fails alone.
+    FlashAttention 2 wants gathered; and what CUDA graphs keep: activations and block tables of the largest, and the
+    hidden states and experts that each size hands over, 2 x GRAPH_ROWS in all. A pass of longer prompts may need more:
+    then that point fails alone.
 
     A token of a mixture is k rows: gathered, gate and up, their product, the result, and the result in tokens' order.
     """
@@ -52,6 +52,7 @@ def _serving_working_bytes(plan: ServingPlan, shape: DecoderShape, each: float) 
     rows = shape.experts_per_token * (2 * shape.hidden + 4 * shape.intermediate)
     of_token = each * (4 * shape.hidden + 2 * heads + rows)
     handed_over = each * shape.hidden + INDEX_BYTES * shape.num_layers * shape.experts_per_token
-    graphs = GRAPH_ROWS * (of_token + 2 * handed_over) if plan.graphs and plan.spec.family == "cuda" else 0.0
+    table = TABLE_BYTES * serving.kv_capacity_tokens / serving.block_size_tokens
+    graphs = GRAPH_ROWS * (of_token + table + 2 * handed_over) if plan.graphs and plan.spec.family == "cuda" else 0.0
     gathered = serving.kv_capacity_tokens * shape.kv_bytes_per_token(each) / shape.num_layers
     return tokens * of_token + graphs + gathered + SCORE_BYTES * serving.max_batch_size * shape.vocab_size
