@@ -129,7 +129,7 @@ def fuses(matrices: Matrices) -> bool:
     without a row too: 12,288 products an iteration of qwen3-30b-a3b.
     """
     return (
-        isinstance(matrices, Tensor)
+        not isinstance(matrices, tuple)
         and matrices.is_cuda
         and matrices.dtype == torch.bfloat16
         and hasattr(F, "grouped_mm")

@@ -16,8 +16,8 @@ import torch.nn.functional as F  # noqa: E402
 from pytest_npubench.engines.torch_moe.experts import (  # noqa: E402
     FusedGroups,
     LoopedGroups,
-    _fuses,
     distinct_experts,
+    fuses,
     mix_experts,
 )
 from pytest_npubench.engines.torch_moe.weights import random_weights  # noqa: E402
@@ -74,9 +74,9 @@ def test_one_kernel_for_all_experts() -> None:
     torch.testing.assert_close(fused, looped, rtol=2e-2, atol=2e-2)
 
 
-@pytest.mark.parametrize(("major", "fuses"), [(8, False), (9, True), (10, True), (11, False), (12, False)])
-def test_experts_are_fused_where_that_is_one_kernel(monkeypatch: Any, major: int, fuses: bool) -> None:
+@pytest.mark.parametrize(("major", "is_one_kernel"), [(8, False), (9, True), (10, True), (11, False), (12, False)])
+def test_experts_are_fused_where_that_is_one_kernel(monkeypatch: Any, major: int, is_one_kernel: bool) -> None:
     """FAKE matrices of a GPU: elsewhere torch would multiply for every expert, those without a row too."""
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (major, 0))
     matrices = SimpleNamespace(is_cuda=True, dtype=torch.bfloat16, device="cuda:0")
-    assert _fuses(matrices) is (fuses and hasattr(F, "grouped_mm"))
+    assert fuses(matrices) is (is_one_kernel and hasattr(F, "grouped_mm"))
