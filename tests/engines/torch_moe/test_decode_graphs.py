@@ -176,7 +176,7 @@ def test_the_suite_asks_for_graphs_on_cuda_unless_told_not_to(monkeypatch: pytes
         ("cpu", {}, None),
     ):
         plan, *_ = SUITE.plans(specs[name], Choice(profile="quick", engine="reference", options=options))
-        service.executor(plan, specs[name].family)
+        service.executor(plan, SimpleNamespace(devices=(specs[name].family,)))
         assert made["make_capture"] is capture
         assert plan.settings.get("graphs", True) is not bool(options)
         needs[name, bool(options)] = campaign_need(plan).working_bytes
