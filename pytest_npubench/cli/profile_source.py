@@ -102,7 +102,8 @@ def _parts(
 ) -> PartSamples:
     """The samples of parts of the model, for rivals that add up parts. The model is taken from the campaign's name."""
     from pytest_npubench.engines.shapes import SHAPES
-    from pytest_npubench.suites.buckets.rival_points import samples_of_parts
+    from pytest_npubench.predictors import names as predictor_names
+    from pytest_npubench.suites.buckets.profile_samples import samples_of_parts
 
     named = [shape for shape in SHAPES.values() if f"-{shape.name}-b" in campaign]
     if not named:
@@ -124,6 +125,7 @@ def _parts(
             compiles=tuple(compiles),
         ),
         points,
+        rivals=predictor_names(),
         num_layers=max(named, key=lambda shape: len(shape.name)).num_layers,
         shallow={variant.num_layers: variant for variant in variants.values() if variant.num_layers is not None},
         why_not="the journal's rounds were measured without it; run with --npubench-predictors all",

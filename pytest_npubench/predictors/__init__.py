@@ -7,9 +7,11 @@ point of the group `pytest_npubench.predictors`; it is imported when it is asked
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from pytest_npubench.core.registry import Registry
+from pytest_npubench.errors import NpubenchError
 
 if TYPE_CHECKING:
     from pytest_npubench.predictors.protocol import Predictor
@@ -48,6 +50,15 @@ def predictor(name: str) -> Predictor:
     if name not in names():
         raise PREDICTORS.unknown(name, f", or {ALL}")
     return PREDICTORS.get(name)
+
+
+def available(names: Sequence[str]) -> list[Predictor]:
+    """Of these predictors all that can be had; of the others, whoever asks for their predictions says why."""
+    chosen = []
+    for name in names:
+        with suppress(NpubenchError):
+            chosen.append(predictor(name))
+    return chosen
 
 
 def rivals(asked: Sequence[str]) -> tuple[str, ...]:

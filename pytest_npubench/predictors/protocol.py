@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from statistics import fmean
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
@@ -20,14 +19,6 @@ from pytest_npubench.predictors.two_point import ProfilePoint, count_cost
 
 if TYPE_CHECKING:
     from pytest_npubench.predictors.work import Finished
-
-
-class Needs(Enum):
-    """What a predictor wants measured beside LENS's points."""
-
-    SHALLOW = "engines of few layers"
-    OPERATORS = "operators, each alone"
-    KERNELS = "the kernels of a step"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,13 +98,18 @@ class FittedPredictor(Protocol):
 
 class Predictor:
     """One way to predict. `name` is what options and reports call it, `about` one sentence with its source, `basis`
-    what has to be said wherever its figures stand; nothing where they rest on what was measured. What it `needs` is
-    measured beside LENS's points where it is asked for."""
+    what has to be said wherever its figures stand; nothing where they rest on what was measured. `depths` and `parts`
+    are measured beside LENS's points where it is asked for."""
 
     name: ClassVar[str]
     about: ClassVar[str]
     basis: ClassVar[str] = ""
-    needs: ClassVar[frozenset[Needs]] = frozenset()
+    depths: ClassVar[tuple[int, ...]] = ()
+    """The numbers of layers of the shallow engines whose profile points it wants."""
+
+    def parts(self, buckets: Sequence[int]) -> tuple[Part, ...]:
+        """The parts of the decoder that it wants timed alone, for these buckets."""
+        return ()
 
     def fit(self, samples: ProfileSamples) -> FittedPredictor:
         """Raises NpubenchError for samples that it cannot be fitted on."""

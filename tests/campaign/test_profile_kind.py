@@ -7,7 +7,7 @@ from pytest_npubench.campaign.protocol import campaign_digest
 from pytest_npubench.core.measurement import CacheState, CompileRecord
 from pytest_npubench.errors import MeasurementError
 from pytest_npubench.suites.buckets.kinds.profile import KIND
-from pytest_npubench.suites.buckets.variants import bucket_binaries
+from pytest_npubench.suites.buckets.profile_samples import bucket_binaries
 
 from .conftest import MOVE_S, TBT_S, TTFT_S, cases, measured, with_size
 

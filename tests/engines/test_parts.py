@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pytest_npubench.core.measurement import Phase
-from pytest_npubench.core.parts import OPERATORS, Part, operator_part
+from pytest_npubench.core.parts import OPERATORS, Part
 from pytest_npubench.errors import MeasurementError
 
 jax = pytest.importorskip("jax")
@@ -62,7 +62,7 @@ def test_operators_are_all_that_a_step_computes(
     assert engine.parts is not None
     total = 0.0
     for operator in OPERATORS:
-        part = operator_part(operator, phase, bucket, BUCKETS[0])
+        part = Part(phase=phase, bucket=bucket, operator=operator)
         engine.parts.load(part)
         assert engine.parts.time(part) > 0
         assert engine.parts.time(part) > 0  # its caches came back

@@ -7,7 +7,6 @@ import pytest
 
 from pytest_npubench.core import registry
 from pytest_npubench.core.measurement import CacheState, CompileRecord, Request
-from pytest_npubench.core.parts import kernel_parts, operator_parts
 from pytest_npubench.errors import MeasurementError, NpubenchError, RegistryError
 from pytest_npubench.predictors import names, predictor, rivals
 from pytest_npubench.predictors.protocol import PartSamples, ProfileSamples
@@ -36,8 +35,9 @@ def made(batch_size: int = 2) -> ProfileSamples:
             num_layers=4,
             shallow_s={depth: {point: (e2e_s(point, batch_size) * depth / 4,) for point in points} for depth in (1, 2)},
             parts_s={
-                **dict.fromkeys(operator_parts(tuple(TTFT_S)), (0.001,)),
-                **dict.fromkeys(kernel_parts(tuple(TTFT_S)), (0.004, 0.005)),
+                part: (0.001,) if part.operator else (0.004, 0.005)
+                for name in names()
+                for part in predictor(name).parts(tuple(TTFT_S))
             },
         ),
     )
@@ -80,7 +80,7 @@ def test_contract(name):
     cost = found.cost(samples)
     assert cost.total_s == pytest.approx(cost.compile_s + cost.measure_s)
     assert found.cost(doubled(samples)).measure_s == pytest.approx(2 * cost.measure_s)
-    if not found.needs and name != "lens":
+    if not (found.depths or found.parts((64,))) and name != "lens":
         assert (cost.binaries, cost.points, cost.repeats) == (3, 6, 3)
         assert cost.compile_s == pytest.approx(1.5)
         assert cost.measure_s == pytest.approx(sum(sum(own) for own in samples.samples_s.values()))

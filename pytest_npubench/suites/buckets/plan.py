@@ -169,6 +169,10 @@ class BucketPlan(EnginePlan):
             )
         )
 
+    def shallow(self, num_layers: int) -> Variant:
+        """This engine with that many of its layers."""
+        return Variant(batch_size=self.batch_size, buckets=self.buckets, num_layers=num_layers)
+
     def searched_batches(self, name: str, variant: Variant) -> tuple[BucketPoint, ...]:
         """The same requests of a workload on every engine, as many as its largest batch, in batches of this one's."""
         requests = sample(name, self.batch_size, self.batch_size, self.buckets[-1]).requests

@@ -5,10 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, TypeVar
 
 from pytest_npubench.campaign.visits import Columns, Round, Visit, by_visit, columns_of
 from pytest_npubench.core.measurement import Request
 from pytest_npubench.core.parts import Part
+
+if TYPE_CHECKING:
+    from pytest_npubench.campaign.points import Measured
+
+ValueT = TypeVar("ValueT")
 
 DECLARED = "declared"
 ENERGY = "energy_j"
@@ -48,6 +54,21 @@ class Variant:
     def of(self, point: BucketPoint) -> BucketPoint:
         """A point as it is measured on this engine."""
         return replace(point, name=self.prefix + point.name, variant=self)
+
+    def measured(self, measured: Measured) -> Measured:
+        """What was measured and compiled on this engine, under the names that it has where there is no other."""
+
+        def without_prefix(named: Mapping[str, ValueT]) -> dict[str, ValueT]:
+            prefix = self.prefix
+            return {name.removeprefix(prefix): value for name, value in named.items() if name.startswith(prefix)}
+
+        compiles = without_prefix({record.name: record for record in measured.compiles})
+        return replace(
+            measured,
+            rounds=[without_prefix(row) for row in measured.rounds],
+            failures=without_prefix(measured.failures),
+            compiles=tuple(replace(record, name=name) for name, record in compiles.items()),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from pytest_npubench.campaign.points import Measured
+from pytest_npubench.core.measurement import CompileRecord
+from pytest_npubench.engines.shapes import dense_shape
 from pytest_npubench.errors import NpubenchError
+from pytest_npubench.predictors import available
 from pytest_npubench.predictors.profile import BucketProfile
 from pytest_npubench.predictors.protocol import NO_PARTS, ModelRun, PartSamples, ProfileSamples
-from pytest_npubench.predictors.two_point import fit
+from pytest_npubench.predictors.two_point import ProfilePoint, fit
 from pytest_npubench.suites.buckets.estimated_binaries import estimated_profile
 from pytest_npubench.suites.buckets.plan import BucketPlan, is_continuous
-from pytest_npubench.suites.buckets.variants import bucket_binaries, move_binaries
+from pytest_npubench.suites.buckets.points import Variant, profile_name
+
+KeyT = TypeVar("KeyT")
 
 
 def profile_samples(plan: BucketPlan, measured: Measured, buckets: Sequence[int]) -> ProfileSamples:
@@ -49,7 +55,6 @@ def _run(plan: BucketPlan) -> tuple[ModelRun | None, str]:
     if plan.spec.aiconfigurator is None:
         return None, f"hardware/{plan.spec.file_name}.toml names no system of aiconfigurator's"
     from pytest_npubench.engines.hf_config import config_of
-    from pytest_npubench.engines.shapes import dense_shape
 
     dtype = plan.spec.dtype
     try:
@@ -61,9 +66,74 @@ def _run(plan: BucketPlan) -> tuple[ModelRun | None, str]:
 
 
 def _parts(plan: BucketPlan, measured: Measured, buckets: Sequence[int]) -> PartSamples:
-    from pytest_npubench.suites.buckets.rival_points import part_samples
+    """What the plan's rivals measured beside these buckets."""
+    depths = {depth for rival in available(plan.rivals) for depth in rival.depths}
+    return samples_of_parts(
+        measured,
+        plan.profile_points(buckets),
+        rivals=plan.rivals,
+        num_layers=dense_shape(plan.model).num_layers,
+        shallow={depth: plan.shallow(depth) for depth in sorted(depths)},
+        why_not=f"unavailable: {plan.runner.title} does not run parts of a decoder alone",
+    )
 
-    return part_samples(plan, measured, buckets)
+
+def samples_of_parts(
+    measured: Measured,
+    points: Sequence[ProfilePoint],
+    *,
+    rivals: Sequence[str],
+    num_layers: int,
+    shallow: Mapping[int, Variant],
+    why_not: str,
+) -> PartSamples:
+    """What rounds hold for these rivals beside the profile points of a decoder of num_layers. shallow: engines of
+    fewer layers, by their number. A part that failed is left out, and the last one's reason kept, else why_not."""
+    buckets = tuple(sorted({point.bucket for point in points}))
+    parts = {part: part.name for rival in available(rivals) for part in rival.parts(buckets)}
+    names: dict[int, dict[ProfilePoint, str]] = {
+        depth: {point: variant.prefix + profile_name(point.bucket, point.output_tokens) for point in points}
+        for depth, variant in shallow.items()
+    }
+    every = [*(name for own in names.values() for name in own.values()), *parts.values()]
+    whys = [measured.failures[name] for name in every if name in measured.failures]
+    return PartSamples(
+        num_layers=num_layers,
+        shallow_s={depth: _samples(measured, own) for depth, own in names.items()},
+        shallow_compiles=tuple(
+            record
+            for variant in shallow.values()
+            for bucket in buckets
+            for record in bucket_binaries(variant.measured(measured).compiles, bucket)
+        ),
+        parts_s=_samples(measured, parts),
+        operator_compiles=tuple(one for one in measured.compiles if one.name in set(parts.values())),
+        why_not=whys[-1] if whys else why_not,
+    )
+
+
+def _samples(measured: Measured, names: Mapping[KeyT, str]) -> dict[KeyT, Sequence[float]]:
+    """Of those points that have any."""
+    samples_s = {
+        key: tuple(value for row in measured.rounds for value in row.get(name, ())) for key, name in names.items()
+    }
+    return {key: values for key, values in samples_s.items() if values and names[key] not in measured.failures}
+
+
+def bucket_binaries(compiles: Iterable[CompileRecord], bucket: int) -> tuple[CompileRecord, ...]:
+    """The prefill and decode binaries of one bucket."""
+    return tuple(
+        record
+        for record in compiles
+        if record.name.startswith(("prefill-", "decode-")) and record.name.endswith(f"-{bucket}")
+    )
+
+
+def move_binaries(compiles: Iterable[CompileRecord], buckets: Collection[int]) -> tuple[CompileRecord, ...]:
+    """Of moves into these buckets."""
+    return tuple(
+        record for record in compiles if record.name.startswith("move-") and int(record.name.split("-")[-1]) in buckets
+    )
 
 
 def lens_profile(plan: BucketPlan, measured: Measured, buckets: Sequence[int]) -> BucketProfile:

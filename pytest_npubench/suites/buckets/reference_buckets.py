@@ -27,7 +27,7 @@ class ReferenceBuckets(BucketService):
 
     def bench(self, runtime: Runtime, plan: BucketPlan, folder: Path) -> Bench[Any]:
         if not plan.is_online:
-            from pytest_npubench.suites.buckets.variant_bench import VariantBench
+            from pytest_npubench.suites.buckets.bench import VariantBench
 
             return VariantBench(runtime, plan, static_bucket_engine, folder)
         from pytest_npubench.suites.buckets import SUITE

@@ -66,13 +66,12 @@ class BatchSearchKind(ShownKind):
     def judge(self, case: Case, plan: BucketPlan, measured: Measured) -> Judgement:
         from pytest_npubench.predictors.lens import PREDICTOR as LENS
         from pytest_npubench.suites.buckets.profile_samples import profile_samples
-        from pytest_npubench.suites.buckets.variants import on
 
         workload = str(case.axis("workload"))
         predicted_s, rounds_s = {}, {}
         for variant in _variants(plan):
             variant_plan = plan.of(variant)
-            fitted = LENS.fit(profile_samples(variant_plan, on(measured, variant), variant_plan.buckets))
+            fitted = LENS.fit(profile_samples(variant_plan, variant.measured(measured), variant_plan.buckets))
             batches = plan.searched_batches(workload, variant)
             name = f"batch {variant.batch_size}"
             predicted_s[name] = sum(fitted.predict(batch.requests) for batch in batches)

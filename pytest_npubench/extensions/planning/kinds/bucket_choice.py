@@ -38,10 +38,9 @@ class BucketChoiceKind(ShownKind):
     def judge(self, case: Case, plan: BucketPlan, measured: Measured) -> Judgement:
         from pytest_npubench.extensions.planning.bucket_search import Demand, set_seconds
         from pytest_npubench.suites.buckets.profile_samples import lens_profile
-        from pytest_npubench.suites.buckets.variants import on
 
         bucket, every = int(case.axis("bucket")), whole(plan)
-        profile = lens_profile(plan.of(every), on(measured, every), plan.buckets)
+        profile = lens_profile(plan.of(every), every.measured(measured), plan.buckets)
         choices = _choices(plan, bucket)
         requests = choices[bucket].requests
         demand = Demand.of(

@@ -40,10 +40,9 @@ class BucketSearchKind(ShownKind):
     def judge(self, case: Case, plan: BucketPlan, measured: Measured) -> Judgement:
         from pytest_npubench.extensions.planning.bucket_search import Demand, set_seconds
         from pytest_npubench.suites.buckets.profile_samples import lens_profile
-        from pytest_npubench.suites.buckets.variants import on
 
         workload, every = str(case.axis("workload")), whole(plan)
-        profile = lens_profile(plan.of(every), on(measured, every), plan.buckets)
+        profile = lens_profile(plan.of(every), every.measured(measured), plan.buckets)
         batches = plan.searched_batches(workload, every)
         pairs = [[(one.input_tokens, one.output_tokens) for one in batch.requests] for batch in batches]
         demand = Demand.of(profile, pairs, plan.service.finished)

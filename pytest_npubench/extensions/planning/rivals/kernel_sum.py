@@ -13,20 +13,24 @@ Worked number: kernels of 10 ms in a prefill and 2 ms in a step of bucket 128 ma
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from statistics import fmean
 
 from pytest_npubench.core.measurement import CostRecord, Phase
-from pytest_npubench.core.parts import Part, kernel_parts
+from pytest_npubench.core.parts import Part
 from pytest_npubench.predictors.lens import FittedLens, LensPredictor
 from pytest_npubench.predictors.profile import BucketProfile, BucketTiming
-from pytest_npubench.predictors.protocol import Needs, Predictor, ProfileSamples
+from pytest_npubench.predictors.protocol import Predictor, ProfileSamples
 from pytest_npubench.predictors.two_point import count_cost
 
 
 class KernelSum(Predictor):
     name = "kernel_sum"
     about = "the kernels that the device's trace has of each step, added up (the unit of NeuSight and Habitat)"
-    needs = frozenset({Needs.KERNELS})
+
+    def parts(self, buckets: Sequence[int]) -> tuple[Part, ...]:
+        """The prefill and the decode step of each bucket."""
+        return tuple(Part(phase=phase, bucket=bucket) for bucket in buckets for phase in Phase)
 
     def fit(self, samples: ProfileSamples) -> FittedLens:
         """Raises MeasurementError where kernels were not traced."""
@@ -46,7 +50,7 @@ class KernelSum(Predictor):
 
     def cost(self, samples: ProfileSamples) -> CostRecord:
         """The engine's own binaries, and a traced step of each."""
-        points = {part: samples.parts.of(part) for part in kernel_parts(samples.buckets)}
+        points = {part: samples.parts.of(part) for part in self.parts(samples.buckets)}
         return count_cost(samples.compiles, points, sessions=1)
 
 

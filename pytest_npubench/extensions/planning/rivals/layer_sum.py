@@ -14,22 +14,21 @@ Worked number: one layer decodes in 3 ms a step, two in 5 ms: 2 ms a layer and 1
 from __future__ import annotations
 
 from pytest_npubench.core.measurement import CostRecord
-from pytest_npubench.core.parts import DEPTHS
 from pytest_npubench.errors import MeasurementError
 from pytest_npubench.predictors.lens import FittedLens, LensPredictor
 from pytest_npubench.predictors.profile import BucketProfile, BucketTiming
-from pytest_npubench.predictors.protocol import Needs, Predictor, ProfileSamples
+from pytest_npubench.predictors.protocol import Predictor, ProfileSamples
 from pytest_npubench.predictors.two_point import count_cost, fit
 
 
 class LayerSum(Predictor):
     name = "layer_sum"
     about = "engines of one and two layers, and the difference once for each further one (MaverIQ's measurement)"
-    needs = frozenset({Needs.SHALLOW})
+    depths = (1, 2)
 
     def fit(self, samples: ProfileSamples) -> FittedLens:
         """Raises MeasurementError where shallow engines were not measured, or a time comes out negative."""
-        shallow, deeper = (_profile(samples, depth) for depth in DEPTHS)
+        shallow, deeper = (_profile(samples, depth) for depth in self.depths)
         layers = samples.parts.num_layers
         profile = BucketProfile(
             buckets={
@@ -48,9 +47,9 @@ class LayerSum(Predictor):
     def cost(self, samples: ProfileSamples) -> CostRecord:
         """Both depths."""
         points = {
-            (depth, point): values for depth in DEPTHS for point, values in samples.parts.shallow_s[depth].items()
+            (depth, point): values for depth in self.depths for point, values in samples.parts.shallow_s[depth].items()
         }
-        return count_cost(samples.parts.shallow_compiles, points, sessions=len(DEPTHS))
+        return count_cost(samples.parts.shallow_compiles, points, sessions=len(self.depths))
 
 
 def _profile(samples: ProfileSamples, depth: int) -> BucketProfile:

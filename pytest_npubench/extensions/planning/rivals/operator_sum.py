@@ -22,9 +22,9 @@ from statistics import fmean
 import numpy as np
 
 from pytest_npubench.core.measurement import CostRecord, Phase, Request
-from pytest_npubench.core.parts import OPERATORS, operator_part, operator_parts
+from pytest_npubench.core.parts import OPERATORS, Part
 from pytest_npubench.errors import MeasurementError
-from pytest_npubench.predictors.protocol import Needs, Predictor, ProfileSamples
+from pytest_npubench.predictors.protocol import Predictor, ProfileSamples
 from pytest_npubench.predictors.two_point import count_cost
 from pytest_npubench.predictors.work import FloatArray
 
@@ -62,7 +62,16 @@ class Operators:
 class OperatorSum(Predictor):
     name = "operator_sum"
     about = "every operator timed alone, interpolated over lengths and added up (Vidur, LLMServingSim 2.0)"
-    needs = frozenset({Needs.OPERATORS})
+
+    def parts(self, buckets: Sequence[int]) -> tuple[Part, ...]:
+        """The parts whose times add up to all steps of these buckets."""
+        every = (
+            _part(operator, phase, bucket, min(buckets))
+            for phase in Phase
+            for bucket in buckets
+            for operator in OPERATORS
+        )
+        return tuple(dict.fromkeys(every))
 
     def fit(self, samples: ProfileSamples) -> Operators:
         """Raises MeasurementError where operators were not timed."""
@@ -77,14 +86,21 @@ class OperatorSum(Predictor):
 
     def cost(self, samples: ProfileSamples) -> CostRecord:
         """A binary and a point for each operator and length."""
-        points = {part: samples.parts.of(part) for part in operator_parts(samples.buckets)}
+        points = {part: samples.parts.of(part) for part in self.parts(samples.buckets)}
         return count_cost(samples.parts.operator_compiles, points, sessions=1)
+
+
+def _part(operator: str, phase: Phase, bucket: int, smallest: int) -> Part:
+    """The part whose time an operator has in a bucket: an operator that lengths do not change is timed in the smallest
+    bucket alone. A prompt's head has one row, and in a decode step only attention depends on the cache's length."""
+    follows_length = operator != "head" if phase is Phase.PREFILL else operator == "attend"
+    return Part(phase=phase, bucket=bucket if follows_length else smallest, operator=operator)
 
 
 def _step_s(samples: ProfileSamples, phase: Phase, bucket: int) -> float:
     """Of a whole step, layers and all."""
     return sum(
-        fmean(samples.parts.of(operator_part(operator, phase, bucket, samples.buckets[0])))
+        fmean(samples.parts.of(_part(operator, phase, bucket, samples.buckets[0])))
         * (1 if operator in ONCE else samples.parts.num_layers)
         for operator in OPERATORS
     )

@@ -12,22 +12,19 @@ from __future__ import annotations
 import numpy as np
 
 from pytest_npubench.core.measurement import CostRecord
-from pytest_npubench.core.parts import operator_parts
 from pytest_npubench.errors import MeasurementError
-from pytest_npubench.extensions.planning.rivals.operator_sum import PREDICTOR as OPERATOR_SUM
-from pytest_npubench.extensions.planning.rivals.operator_sum import Operators
-from pytest_npubench.predictors.protocol import Needs, Predictor, ProfileSamples
+from pytest_npubench.extensions.planning.rivals.operator_sum import Operators, OperatorSum
+from pytest_npubench.predictors.protocol import ProfileSamples
 from pytest_npubench.predictors.two_point import ProfilePoint, count_cost, fit
 
 
-class CorrectedOperatorSum(Predictor):
+class CorrectedOperatorSum(OperatorSum):
     name = "operator_sum_e2e"
     about = "the sum of operators, each phase corrected at one bucket measured end to end (LLMServingSim 2.0)"
-    needs = frozenset({Needs.OPERATORS})
 
     def fit(self, samples: ProfileSamples) -> Operators:
         """Raises MeasurementError where operators were not timed, or the bucket's points are not two."""
-        operators = OPERATOR_SUM.fit(samples)
+        operators = super().fit(samples)
         points = _calibration(samples)
         bucket = points[0].bucket
         profile = fit(
@@ -48,7 +45,7 @@ class CorrectedOperatorSum(Predictor):
         """Operators, and two points of one bucket with its binaries."""
         points = _calibration(samples)
         binaries = [one for one in samples.compiles if one.name.endswith(f"-{points[0].bucket}")]
-        operators = {part: samples.parts.of(part) for part in operator_parts(samples.buckets)}
+        operators = {part: samples.parts.of(part) for part in self.parts(samples.buckets)}
         return count_cost(
             [*samples.parts.operator_compiles, *binaries],
             {**operators, **{point: samples.samples_s[point] for point in points}},

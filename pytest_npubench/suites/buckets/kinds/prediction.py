@@ -29,7 +29,7 @@ from pytest_npubench.campaign.visits import Round
 from pytest_npubench.core.case import Axes, Case
 from pytest_npubench.core.measurement import CostRecord, Phase
 from pytest_npubench.errors import NpubenchError
-from pytest_npubench.predictors import predictor
+from pytest_npubench.predictors import available, predictor
 from pytest_npubench.suites.buckets.active import is_settled
 from pytest_npubench.suites.buckets.plan import BucketPlan, is_continuous, nominal_words
 from pytest_npubench.suites.buckets.points import BucketPoint, ran_in
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 SETTLED_HALF_WIDTH = 0.01
 ROUNDING = 1e-9
+BESIDE_VISIT_S = 0.1
+TRACE_VISIT_S = 0.0  # once a round: a trace takes 50 ms to read, however short the step
 
 RivalT = TypeVar("RivalT")
 
@@ -117,12 +119,25 @@ class PredictionDetail:
 
 
 def _beside(plan: BucketPlan, buckets: Sequence[int]) -> tuple[BucketPoint, ...]:
-    """What the rivals of a run measure beside LENS's points of these buckets."""
+    """What the rivals of a run measure beside LENS's points of these buckets; one that cannot be had needs nothing."""
     if not plan.rivals:
         return ()
-    from pytest_npubench.suites.buckets.rival_points import rival_points
-
-    return rival_points(plan, buckets)
+    rivals = available(plan.rivals)
+    depths = {depth for rival in rivals for depth in rival.depths} if plan.service.compares_engines else ()
+    parts = dict.fromkeys(part for rival in rivals for part in rival.parts(buckets))
+    return (
+        *(
+            replace(plan.shallow(depth).of(plan.profile_point(point)), beside=True, visit_s=BESIDE_VISIT_S)
+            for depth in sorted(depths)
+            for point in plan.profile_points(buckets)
+        ),
+        *(
+            BucketPoint(
+                name=part.name, part=part, beside=True, visit_s=BESIDE_VISIT_S if part.operator else TRACE_VISIT_S
+            )
+            for part in parts
+        ),
+    )
 
 
 class PredictionKind:

@@ -46,8 +46,7 @@ class ProfileKind:
         from pytest_npubench.suites.buckets.energy import bucket_energy, energy_metrics
         from pytest_npubench.suites.buckets.estimated_binaries import estimated_profile
         from pytest_npubench.suites.buckets.price import price_metrics, token_prices
-        from pytest_npubench.suites.buckets.profile_samples import lens_profile
-        from pytest_npubench.suites.buckets.variants import bucket_binaries
+        from pytest_npubench.suites.buckets.profile_samples import bucket_binaries, lens_profile
         from pytest_npubench.suites.buckets.work import impossible_timing
 
         bucket = int(case.axis("bucket"))
