@@ -50,8 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
 def show(path: Path, *, session: str | None, case: str | None, form: str, verbosity: int) -> None:
     """Prints the cases of a run. Raises JournalError as `run`."""
     from pytest_npubench.cli.plain_streams import print_styled
-    from pytest_npubench.reports.case_csv import case_csv
-    from pytest_npubench.reports.case_json import case_json
+    from pytest_npubench.reports.case_lines import case_csv, case_json
     from pytest_npubench.reports.markdown import run_markdown
     from pytest_npubench.reports.terminal import next_lines, render_run
     from pytest_npubench.store.journal_reader import read_journal

@@ -183,14 +183,14 @@ def judge_observations(
         if history.instead is not None:
             verdicts[observation.key] = history.instead
         elif observation.gate in STATISTICAL:
-            family[_name(observation.key)] = observation
+            family["\n".join(observation.key)] = observation
         elif observation.gate != "none":
             verdict = judge_alone(observation, list(history.sessions.values()))
             under = f"; accepted under another stack: {', '.join(history.stack)}" if history.stack else ""
             verdicts[observation.key] = replace(verdict, reason=f"{verdict.reason}{under}")
     if not family:
         return Findings(verdicts=verdicts, suspects=(), suites={})
-    every = {_name(one.key): one for one in lent} | family
+    every = {"\n".join(one.key): one for one in lent} | family
     of = {name: histories.get(one.key, History()) for name, one in every.items()}
     judged = judge_jointly(
         {name: history.sessions for name, history in of.items()},
@@ -255,7 +255,7 @@ def _with_spread(
     groups: dict[str, dict[str, Observation]] = {}
     for observation in family:
         if observation.gate == "ratio":
-            groups.setdefault(observation.rule(0.0).group, {})[_name(observation.key)] = observation
+            groups.setdefault(observation.rule(0.0).group, {})["\n".join(observation.key)] = observation
     alarmed: dict[Key, Verdict] = {}
     for members in groups.values():
         accepted = {name: list(histories.get(each.key, History()).sessions.values()) for name, each in members.items()}
@@ -281,10 +281,6 @@ def _alarmed(verdict: Verdict, alarm: str, *, is_confirmed: bool) -> Verdict:
     return replace(
         verdict, kind=VerdictKind.INCONCLUSIVE, reason=f"{reason}; not confirmed: fresh processes do not show it"
     )
-
-
-def _name(key: Key) -> str:
-    return "\n".join(key)
 
 
 def accepted_history(

@@ -124,13 +124,9 @@ def listed(values: Collection[object]) -> str:
 
 
 Text = Annotated[str, text("a text that is not empty")]
-
 Texts = Annotated[tuple[Text, ...], Meta(min_length=1, description=_TEXTS), unique]
-
 Count = Annotated[int, at_least(1)]
-
 Counts = Annotated[tuple[Count, ...], Meta(min_length=1, description=_INCREASING), increasing]
-
 Fraction = Annotated[float, up_to(1)]
 
 

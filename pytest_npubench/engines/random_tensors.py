@@ -7,7 +7,9 @@ skewed as a trained one. Random weights with variance 1/fan-in give neither wher
   of L is about 1 + GROWTH l / L: known without running the model.
 - Column 0 of the embedding is 1 for every token, and no branch writes there. A router without a bias term has one all
   the same: what its column 0 makes of that 1. The biases are N(0, 1.4^2), the logits' own spread 1.7 exp(-0.1 b / 1.4):
-  fitted to Layered Prefill's Table 1 (engines/random_router.py). Worked number:
+  fitted to Layered Prefill's Table 1, coverage of Qwen3-30B-A3B by decode batches of 1 to 256, to about 2 points. (No
+  more than random weights would choose experts evenly: a batch of 8 covers 40 % of 128 where 29 % were measured. Gumbel
+  noise has thicker tails than what a matrix makes of a hidden state, and fits with a spread of 1.28.) Worked number:
   a bias of 1.4 in the middle of the layers is a weight of 1.4 sqrt(1 + 4.5 / 2) = 2.5, since the norm in front of the
   router divides the 1 by about sqrt(3.25).
 - The final norm's weights are +1 and -1 in turn, so that a tied head does not find the last token most like itself.
@@ -24,7 +26,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pytest_npubench.engines.random_router import ROUTER_BIAS_SPREAD, ROUTER_SPREAD, ROUTER_TAPER
 from pytest_npubench.engines.safetensors_file import Floats
 from pytest_npubench.engines.shapes import DecoderShape
 
@@ -35,9 +36,11 @@ SHARPNESS = 1.5  # scores spread by its square, so that attention picks a few to
 SWIGLU_MEAN_SQUARE = 0.356  # of silu(g) u, g and u from N(0, 1)
 SHARES_SQUARED = 0.86, -0.65  # sum over k chosen experts of their shares squared is about 0.86 k^-0.65: measured
 CONSTANT = 0  # the coordinate of the hidden state that is 1 throughout
-
 EMBEDDING = "model.embed_tokens.weight"
 FINAL_NORM = "model.norm.weight"
+ROUTER_BIAS_SPREAD = 1.4
+ROUTER_SPREAD = 1.7
+ROUTER_TAPER = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -67,7 +67,7 @@ def write_texts(settings: Settings, records: Sequence[Record]) -> None:
             with settings.step_summary.open("a", encoding="utf-8") as file:
                 file.write(text)
     if settings.csv:
-        from pytest_npubench.reports.case_csv import case_csv
+        from pytest_npubench.reports.case_lines import case_csv
 
         _replace(settings.csv, case_csv(records))
     if settings.openmetrics:

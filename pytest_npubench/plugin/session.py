@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from importlib import import_module
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_npubench.core import hardware
+from pytest_npubench.core import entry_points, families, hardware
 from pytest_npubench.errors import BrokenEntryError, ConfigError, NpubenchError
 from pytest_npubench.plain_text import plain
-from pytest_npubench.plugin.offered import faults, register_hooks
 from pytest_npubench.plugin.run_process import worker
 from pytest_npubench.plugin.run_stores import RunStores
 from pytest_npubench.plugin.settings import Settings
@@ -37,6 +38,13 @@ if TYPE_CHECKING:
 
 RECORD = pytest.StashKey[Mapping[str, Any]]()
 SIBLING_WAIT_S = 3600.0
+REGISTRIES = {
+    "pytest_npubench.suites": "pytest_npubench.suites",
+    "pytest_npubench.engines": "pytest_npubench.engines",
+    "pytest_npubench.schedulers": "pytest_npubench.serving.schedulers",
+    "pytest_npubench.predictors": "pytest_npubench.predictors",
+}
+"""Who knows which of its names another distribution registers as well, by the group of its entry points."""
 
 
 class BenchSession:
@@ -314,3 +322,25 @@ def properties(record: Mapping[str, Any]) -> list[tuple[str, object]]:
             properties.append((f"npubench.{name}", record[name]))
     properties.extend((f"npubench.{name}", metric["value"]) for name, metric in record["metrics"].items())
     return properties
+
+
+def faults() -> tuple[str, ...]:
+    """What other distributions register in vain, where that is known before anything is asked for."""
+    sentences = list(families.faults())
+    for group, module in REGISTRIES.items():
+        if group in entry_points.groups():
+            sentences += import_module(module).taken()
+    return tuple(sentences)
+
+
+def register_hooks(config: pytest.Config) -> None:
+    """Take in what other plugins offer through our hooks, once a process. Registries that nothing is offered to are not
+    imported."""
+    hook = config.hook
+    for module, offered in (
+        ("backends", hook.pytest_npubench_backends()),
+        ("engines.shapes", hook.pytest_npubench_shapes()),
+        ("workloads", hook.pytest_npubench_workloads()),
+    ):
+        for thing in chain.from_iterable(offered):
+            import_module(f"pytest_npubench.{module}").register(thing)

@@ -1,9 +1,13 @@
-"""The cases of a run as flat lines, one for each metric of each case: what CSV, JSON and OpenMetrics are made of."""
+"""The cases of a run as flat lines, one for each metric of each case, and as CSV (RFC 4180) and JSON of these lines, in
+the units of the journal: seconds, bytes, fractions. OpenMetrics are made of them too."""
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from pytest_npubench.reports.run_rows import judged_metric, run_rows
@@ -63,3 +67,19 @@ def case_lines(records: Sequence[Mapping[str, Any]]) -> Iterator[CaseLine]:
                 high=high,
                 work=work_text(said.work),
             )
+
+
+def case_csv(records: Sequence[Mapping[str, Any]]) -> str:
+    """A header, then the lines; a case without any metric has one line. A field that is not known is empty."""
+    header = tuple(CaseLine.__dataclass_fields__)
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(header)
+    for line in case_lines(records):
+        writer.writerow("" if (value := getattr(line, name)) is None else value for name in header)
+    return text.getvalue()
+
+
+def case_json(records: Sequence[Mapping[str, Any]]) -> str:
+    """A list of objects, one a metric."""
+    return json.dumps([asdict(line) for line in case_lines(records)], indent=1) + "\n"

@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from importlib import resources
 from pathlib import Path
 
 from pytest_npubench.errors import WorkloadError
@@ -71,3 +73,17 @@ def _note(columns: TraceColumns, approximate: bool) -> str:
     if approximate:
         parts.append(f"lengths approximated as {CHARACTERS_PER_TOKEN} characters a token, rounded up")
     return "; ".join(parts)
+
+
+def trace_sample(name: str) -> TraceWorkload:
+    """The shipped trace sample of that name."""
+    assert name == "azure-conv-sample"  # the registry knows no other
+    data = resources.files("pytest_npubench.workloads").joinpath("data/azure_conv_sample.csv")
+    with resources.as_file(data) as path:
+        return replace(
+            load(path, file_format="azure"),
+            name=name,
+            kind="trace sample",
+            source="Azure LLM inference trace 2023, conversation (Azure/AzurePublicDataset, CC-BY-4.0)",
+            note="1,000 of 19,366 rows, picked at random and kept in order: arrivals come at 1/19 of the trace's rate",
+        )

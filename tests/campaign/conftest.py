@@ -17,7 +17,7 @@ from pytest_npubench.suites import case_kind
 from pytest_npubench.suites.buckets.plan import BucketPlan
 from pytest_npubench.suites.buckets.points import BucketPoint
 from pytest_npubench.suites.hardware_files import load_hardware
-from pytest_npubench.workloads import registry
+from pytest_npubench.workloads import _registered as registered
 from pytest_npubench.workloads.trace import TraceWorkload
 
 HARDWARE = """
@@ -78,7 +78,7 @@ def workloads() -> Iterator[None]:
                 arrival_s=None,
                 num_unusable=0,
             )
-            patch.setitem(registry._registered, name, trace)
+            patch.setitem(registered, name, trace)
         yield
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pytest_npubench.reports import html
-from pytest_npubench.reports.case_json import case_json
+from pytest_npubench.reports.case_lines import case_json
 from pytest_npubench.reports.terminal import render_run
 from pytest_npubench.store.journal_reader import read_journal
 from pytest_npubench.store.journal_runs import chosen_sessions

@@ -37,7 +37,6 @@ CHARTS = (
     "Drift from round to round",
     "Prediction error by workload",
     "Predicted and measured by batch",
-    "Padding waste by workload",
     "Profile: spread by bucket",
 )
 
@@ -134,13 +133,15 @@ def test_prediction_charts_show_limit_repeat_error_and_every_batch(run: Rendered
     assert [row[0] for row in table_of(run.page, "Batches")[1:]] == [name for name in WORKLOADS for _ in range(2)]
 
 
-def test_padding_chart_and_its_dropped_counts(run: Rendered) -> None:
+def test_padding_and_dropped_requests(run: Rendered) -> None:
     details = {r["detail"]["workload"]: r["detail"] for r in run.records if "/prediction/" in r["case"]}
-    prefill, decode = figures(run.page)["Padding waste by workload"].series
-    assert prefill.x == pytest.approx([100 * details[name]["prefill_padding_fraction"] for name in WORKLOADS])
-    assert decode.x == pytest.approx([100 * details[name]["decode_padding_fraction"] for name in WORKLOADS])
-    for row in table_of(run.page, "Padding and dropped requests")[1:]:
-        assert row[3:] == [str(details[row[0]]["num_dropped"]), str(details[row[0]]["num_drawn"])]
+    header, *body = table_of(run.page, "Prediction")
+    for row in (dict(zip(header, cells, strict=True)) for cells in body):
+        detail = details[row["workload"]]
+        assert (row["dropped"], row["drawn"]) == (str(detail["num_dropped"]), str(detail["num_drawn"]))
+        for phase in ("prefill", "decode"):
+            padding = 100 * detail[f"{phase}_padding_fraction"]
+            assert float(row[f"{phase} padding, %"]) == pytest.approx(padding, rel=0.01)
 
 
 def test_drift_is_each_rounds_mean_over_the_overall_mean(run: Rendered) -> None:

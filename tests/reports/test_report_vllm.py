@@ -16,7 +16,7 @@ from pytest_npubench.store.journal import Journal, read_journal
 from pytest_npubench.suites import shown
 from pytest_npubench.suites.buckets.kinds.steps import StepsDetail
 from pytest_npubench.suites.buckets.profile_detail import ProfileDetail
-from pytest_npubench.suites.buckets.report.continuous_lines import continuous_lines
+from pytest_npubench.suites.buckets.report.section import continuous_lines
 from pytest_npubench.verdict import Verdict, VerdictKind
 from pytest_npubench.verdict.case_record import Cases
 from pytest_npubench.verdict.result import JudgedCase, Judgement
@@ -59,7 +59,7 @@ def test_a_section_says_that_latency_is_continuous(tmp_path: Path, measurement: 
     assert SAID in page.text
     assert "stairs found behind 128, 256)" in page.text  # the table is one
     charts = figures(page)
-    assert "Padding waste by workload" not in charts
+    assert "prefill padding, %" not in page.text
     (crosses,) = [trace for trace in charts["Latency steps by length"].series if trace.shape is Shape.MARKS]
     assert crosses.x == [129, 257]
     assert "Drift from round to round" in charts  # its rounds are found by another key than the reference engine's
@@ -69,7 +69,7 @@ def test_declared_buckets_are_no_drift_and_no_slope(tmp_path: Path, measurement:
     journal = journal_of(tmp_path, with_declared(measurement))
     page = page_of(journal)
     assert "latency is continuous" not in page.text
-    assert "Padding waste by workload" in figures(page)
+    assert "prefill padding, %" in page.text
     assert len(figures(page)["Drift from round to round"].series) == len(measurement.points) + 1  # and the median
 
 

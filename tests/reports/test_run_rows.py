@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 from pytest_npubench.core.short_id import named, short_ids
 from pytest_npubench.plugin.regression import overall
-from pytest_npubench.reports.case_csv import case_csv
-from pytest_npubench.reports.case_json import case_json
+from pytest_npubench.reports.case_lines import case_csv, case_json
 from pytest_npubench.reports.markdown import escaped, run_markdown
 from pytest_npubench.reports.run_rows import metric_rows, run_rows
 from pytest_npubench.reports.terminal import next_lines, render_run, render_table

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import pytest_npubench.workloads as package
+from pytest_npubench import workloads
 from pytest_npubench.errors import RegistryError, WorkloadError
-from pytest_npubench.workloads import TraceWorkload, load, names, register, registry, workload
+from pytest_npubench.workloads import TraceWorkload, load, names, register, workload
 
 SHIPPED = (
     "lens-sharegpt",
@@ -28,7 +29,7 @@ DATA = Path(package.__file__).parent / "data"
 
 @pytest.fixture(autouse=True)
 def _own_registrations(monkeypatch):
-    monkeypatch.setattr(registry, "_registered", {})
+    monkeypatch.setattr(workloads, "_registered", {})
 
 
 def test_the_shipped_names():

@@ -1,6 +1,6 @@
 """Weights of a decoder with experts: the records, and seeded random ones with a router as skewed as a trained one.
 
-Random projections have variance 1/fan-in; the router's skew is engines/random_router.py's.
+Random projections have variance 1/fan-in; the router's skew is engines/random_tensors.py's.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from pytest_npubench.engines.random_router import ROUTER_BIAS_SPREAD, ROUTER_SPREAD, ROUTER_TAPER
+from pytest_npubench.engines.random_tensors import ROUTER_BIAS_SPREAD, ROUTER_SPREAD, ROUTER_TAPER
 from pytest_npubench.engines.shapes import DecoderShape
 
 BIAS_SPREAD = 0.02

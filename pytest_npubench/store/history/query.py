@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import Any
 
@@ -155,12 +155,8 @@ def _session_row(connection: Connection, row: RowMapping) -> SessionRow:
     )
     return SessionRow(
         session=row["id"],
-        keys=_different(_key(device) for device in connection.execute(used.order_by("digest")).mappings()),
+        keys=tuple(dict.fromkeys(map(_key, connection.execute(used.order_by("digest")).mappings()))),
         verdicts={found[0]: found[1] for found in connection.execute(counts.order_by(schema.cases.c.verdict))},
         settings=row["settings"] or {},
         **{name: row[name] for name in ("started_at", "host", "worker", "git_revision", "exit_status")},
     )
-
-
-def _different(keys: Iterable[FingerprintKey]) -> tuple[FingerprintKey, ...]:
-    return tuple(dict.fromkeys(keys))

@@ -32,7 +32,6 @@ from pytest_npubench.serving.load import OpenLoad
 from pytest_npubench.serving.loop import serve
 from pytest_npubench.serving.request import ServingRequest
 from pytest_npubench.serving.result import ServingResult
-from pytest_npubench.serving.two_devices import TwoDevices
 from pytest_npubench.suites.scheduling import pair
 from pytest_npubench.suites.scheduling.asking import asked, asked_of_server
 from pytest_npubench.suites.scheduling.calibration import TBT_BATCH_SIZE, is_stated, limits, rate_per_s
@@ -271,7 +270,7 @@ class ServingBench:
         """What serves requests under the point's policy, warm: this engine, or two processes that live as long."""
         if point.policy == pair.POLICY:
             warm_up = self._at_once(point.load, NUM_WARM_UP_REQUESTS)
-            return pair.server_on(_open_pair(self._plan, self._device), self._plan, point, warm_up)
+            return pair.server_on(pair.open_pair(self._plan, self._device), self._plan, point, warm_up)
         return nullcontext(partial(self._serve, point))
 
     def _serve(self, point: ServedPoint, requests: Sequence[ServingRequest]) -> ServingResult:
@@ -301,7 +300,3 @@ def num_calibration_requests(plan: ServingPlan) -> int:
     than a block has: a profile of short blocks is short here too. Those that the KV cache cannot hold wait, as under a
     load that is too high: what the cache holds bounds the batch by itself."""
     return min(TBT_BATCH_SIZE, plan.serving.max_batch_size, plan.size.num_requests)
-
-
-def _open_pair(plan: ServingPlan, device: str) -> AbstractContextManager[TwoDevices]:
-    return pair.open_pair(plan, device)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from pytest_npubench import engines
 from pytest_npubench.campaign.plan import EnginePlan
@@ -11,7 +12,17 @@ from pytest_npubench.core.case import Case
 from pytest_npubench.core.hardware import HardwareSpec
 from pytest_npubench.engines.shapes import DecoderShape, decoder_shape
 from pytest_npubench.suites.scheduling.spec import LoadSpec, ServingSize, ServingSpec
-from pytest_npubench.suites.scheduling.traits import ServingTraits
+
+
+class ServingTraits:
+    """What a plan must know of the engine that serves it. The defaults are those under our own schedulers."""
+
+    min_block_tokens: ClassVar[int] = 1
+    """The smallest block of the KV cache that the engine takes."""
+    tells_answers: ClassVar[bool] = False
+    """Whether the engine can be asked what it answers: its cases of answers are there, or they are not."""
+    decode_counts: ClassVar[bool] = False
+    """Whether decode tokens use up the chunk of chunked prefill."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

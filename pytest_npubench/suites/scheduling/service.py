@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from pytest_npubench.serving.iteration import Executor
-from pytest_npubench.suites.scheduling.plan import ServingPlan
-from pytest_npubench.suites.scheduling.traits import ServingTraits
+from pytest_npubench.suites.scheduling.plan import ServingPlan, ServingTraits
 
 if TYPE_CHECKING:
     from pytest_npubench.backends.protocol import Runtime

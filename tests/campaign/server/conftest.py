@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from pytest_npubench import workloads
 from pytest_npubench.backends import backend
 from pytest_npubench.backends.server import ServerRuntime
 from pytest_npubench.core.hardware import default_directory
 from pytest_npubench.suites.hardware_files import load_all
 from pytest_npubench.suites.server.plan import ServerPlan
 from pytest_npubench.suites.server.spec import Asking, ServerLoad, ServerSize, ServerSpec, WorkloadRates
-from pytest_npubench.workloads import registry
 from pytest_npubench.workloads.trace import TraceWorkload
 
 with suppress(ModuleNotFoundError):  # without aiohttp a file that needs it is skipped
@@ -42,7 +42,7 @@ def short_chats(monkeypatch: pytest.MonkeyPatch) -> None:
         arrival_s=None,
         num_unusable=0,
     )
-    monkeypatch.setitem(registry._registered, LOAD.workload, trace)
+    monkeypatch.setitem(workloads._registered, LOAD.workload, trace)
 
 
 @pytest.fixture

@@ -52,15 +52,6 @@ RIVALS = (
     "errors."
 )
 BATCHES = "One mark a drawn batch: its measured and its predicted end-to-end time; on the diagonal they agree."
-PREFILL_PADDING = (
-    "Prefill padding fraction: the share of prefilled positions that are padding, (bucket - true length) / bucket "
-    "over many requests of the workload."
-)
-DECODE_PADDING = (
-    "Decode padding fraction: the share of attended KV positions that are padding, over the decode steps of the same "
-    "requests, each alone."
-)
-DROPPED = "Dropped: requests of the workload that no bucket holds, drawn and left out."
 
 Predictions = Sequence[CaseRecord[PredictionDetail]]
 
@@ -120,7 +111,7 @@ def common_limit(workloads: Iterable[JudgedWorkload]) -> float | None:
 
 
 def prediction_charts(workloads: Sequence[JudgedWorkload]) -> tuple[Chart | None, ...]:
-    return (_error_chart(workloads), _batch_chart(workloads), _padding_chart(workloads)) if workloads else ()
+    return (_error_chart(workloads), _batch_chart(workloads)) if workloads else ()
 
 
 def error_lines(workloads: Sequence[JudgedWorkload]) -> list[str]:
@@ -238,12 +229,7 @@ def _error_chart(workloads: Sequence[JudgedWorkload]) -> Chart:
         "Prediction error by workload",
         f"Signed prediction errors of {len(workloads)} workloads, from {min(item.error for item in workloads):+.2%} to "
         f"{max(item.error for item in workloads):+.2%}{shown}.",
-        (
-            PREDICTION_ERROR,
-            REPEAT_ERROR,
-            *_limit_note(limit),
-            *((RIVALS,) if rivals else ()),
-        ),
+        (PREDICTION_ERROR, REPEAT_ERROR, *_limit_note(limit), *((RIVALS,) if rivals else ())),
         [
             _repeat_bars(names, workloads),
             build.marks(
@@ -255,14 +241,7 @@ def _error_chart(workloads: Sequence[JudgedWorkload]) -> Chart:
                 symbol="diamond-open",
                 size=13,
             ),
-            build.marks(
-                summed,
-                errors,
-                names,
-                "{y}: {x:+.2f} %",
-                color=BLUE,
-                x_ends=ends,
-            ),
+            build.marks(summed, errors, names, "{y}: {x:+.2f} %", color=BLUE, x_ends=ends),
             *_rival_marks(names, workloads),
         ],
         (axis("prediction error, %", span=(-span, span)), category_axis(names)),
@@ -390,38 +369,3 @@ def _batch_chart(workloads: Sequence[JudgedWorkload]) -> Chart | None:
 
 def _limit_note(limit: float | None) -> tuple[str, ...]:
     return () if limit is None else (f"The green band is the limit, {100 * limit:.4g} % either way.",)
-
-
-def _padding_chart(workloads: Sequence[JudgedWorkload]) -> Chart | None:
-    """Padding fractions of prefill and decode by workload; the table says how many requests no bucket held."""
-    details = [item.case.detail for item in workloads if item.case.detail.prefill_padding_fraction is not None]
-    if not details:
-        return None
-    names = [detail.workload for detail in details]
-    return build.chart(
-        "Padding waste by workload",
-        f"Share of padding in prefill and in decode of {len(details)} workloads.",
-        (PREFILL_PADDING, DECODE_PADDING, DROPPED),
-        [
-            _padding_bars("prefill", names, [detail.prefill_padding_fraction for detail in details], BLUE),
-            _padding_bars("decode", names, [detail.decode_padding_fraction for detail in details], ORANGE, "/"),
-        ],
-        (axis("padding, %", span=(0, 100)), category_axis([label(name) for name in names])),
-        build.table(
-            "Padding and dropped requests",
-            (
-                ("workload", lambda detail: detail.workload),
-                ("prefill padding %", lambda detail: number_text.percent(detail.prefill_padding_fraction)),
-                ("decode padding %", lambda detail: number_text.percent(detail.decode_padding_fraction)),
-                ("dropped", lambda detail: number_text.count(detail.num_dropped)),
-                ("of drawn", lambda detail: number_text.count(detail.num_drawn)),
-            ),
-            details,
-        ),
-    )
-
-
-def _padding_bars(
-    name: str, workloads: Sequence[str], fractions: Sequence[float | None], color: str, pattern: str = ""
-) -> DrawnSeries:
-    return build.bars(name, workloads, percents(fractions), "{y}: {x:.1f} %", color=color, pattern=pattern)

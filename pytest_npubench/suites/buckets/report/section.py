@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from statistics import fmean
+from typing import Protocol, TypeVar
 
+from pytest_npubench.engines import title_of
 from pytest_npubench.reports import definitions
 from pytest_npubench.reports.build import of_kind
 from pytest_npubench.reports.detail_parts import detail_parts
@@ -16,8 +19,8 @@ from pytest_npubench.suites.buckets.kinds.prediction import PredictionDetail
 from pytest_npubench.suites.buckets.kinds.steps import StepsDetail
 from pytest_npubench.suites.buckets.points import seconds_in
 from pytest_npubench.suites.buckets.profile_detail import ProfileDetail
-from pytest_npubench.suites.buckets.report.continuous_lines import continuous_lines
 from pytest_npubench.suites.buckets.report.prediction import (
+    Predictions,
     coverage_lines,
     error_lines,
     judged,
@@ -42,6 +45,12 @@ NOTES = {
         "product is nearly hidden; on its GPUs its latency is only partly reduced, by the memory access that is saved "
         "(Fig. 4)."
     ),
+    "prediction": (
+        "Prefill padding fraction: the share of prefilled positions that are padding, (bucket - true length) / bucket "
+        "over many requests of the workload. Decode padding fraction: the share of attended KV positions that are "
+        "padding, over the decode steps of the same requests, each alone. Dropped: requests that no bucket holds, drawn "
+        "and left out."
+    ),
     "profile": (
         "Cost is what the LENS profile took: binaries compiled, points measured (two a bucket), and samples of the "
         "point that has most. Energy is from the two points of each bucket, as its times are (Eq. 14 and 15): of the "
@@ -54,17 +63,7 @@ NOTES = {
 }
 """By kind, what its figures mean."""
 PICTURED = {
-    "prediction": (
-        "workload",
-        "predicted_s",
-        "measured_s",
-        "prefill_padding_fraction",
-        "decode_padding_fraction",
-        "num_dropped",
-        "num_drawn",
-        "continuous",
-        "predictors",
-    ),
+    "prediction": ("workload", "predicted_s", "measured_s", "continuous", "predictors"),
     "profile": (
         "bucket",
         "ttft_s",
@@ -80,6 +79,20 @@ PICTURED = {
     "steps": ("bucket", "lengths_s", "jumps", "continuous", "measured_s"),
 }
 """By kind, the fields that pictures of its own show."""
+
+
+class _Continuous(Protocol):
+    @property
+    def continuous(self) -> bool: ...
+
+
+DetailT = TypeVar("DetailT", bound=_Continuous)
+
+
+Device = tuple[str, str]
+
+
+"""The engine's title, and the device."""
 
 
 def parts(cases: Cases, rounds: Rounds) -> Parts:
@@ -133,3 +146,46 @@ def _mean_errors(cases: Sequence[CaseRecord[MeanErrorDetail]]) -> list[str]:
             if rival.mean is not None
         ]
     return remarks
+
+
+def continuous_lines(cases: Cases) -> list[str]:
+    """A line for each device whose engine has no buckets: those of the plan are nominal, and LENS's error is a figure.
+
+    Worked example: two prediction cases on vLLM for a CPU, held to errors of 2 % and 4 %: "vLLM on cpu:0 has no
+    buckets: latency is continuous; LENS's error here is 3.00% (mean of 2 cases in nominal buckets; no stair found)".
+    """
+    profiles = _by_device(cases.of("profile", ProfileDetail))
+    means = _by_device(cases.of("mean_error", MeanErrorDetail))
+    predictions = _by_device(cases.of("prediction", PredictionDetail))
+    steps = _by_device(cases.of("steps", StepsDetail))
+    return [
+        f"{' on '.join(device)} has no buckets: latency is continuous; "
+        f"{_error(predictions.get(device, []), _steps(steps.get(device, [])))}"
+        for device in dict.fromkeys([*profiles, *means, *predictions, *steps])
+    ]
+
+
+def _by_device(cases: Iterable[CaseRecord[DetailT]]) -> dict[Device, list[CaseRecord[DetailT]]]:
+    by_device: dict[Device, list[CaseRecord[DetailT]]] = {}
+    for case in cases:
+        if case.detail.continuous:
+            ran = title_of(case.judgement.engine or "the engine"), case.device or "this device"
+            by_device.setdefault(ran, []).append(case)
+    return by_device
+
+
+def _steps(cases: Sequence[CaseRecord[StepsDetail]]) -> str:
+    """The steps that were seen and that nobody declared; empty where there are no such cases."""
+    unclear = sum(bool(case.detail.inconclusive) for case in cases)
+    lengths = sorted({length for case in cases for length in case.detail.extra})
+    stairs = f"stairs found behind {', '.join(map(str, lengths))}" if lengths else "no stair found"
+    doubt = f", {unclear} of {len(cases)} boundaries unclear" if unclear else ""
+    return f"{stairs}{doubt}" if cases else ""
+
+
+def _error(predictions: Predictions, steps: str) -> str:
+    errors = [abs(item.gated_error) for item in judged(predictions)]
+    if not errors:
+        return f"LENS was not judged here ({steps})" if steps else "LENS was not judged here"
+    cases = f"mean of {len(errors)} case{'s' if len(errors) > 1 else ''} in nominal buckets"
+    return f"LENS's error here is {fmean(errors):.2%} ({cases}{f'; {steps}' if steps else ''})"

@@ -6,7 +6,7 @@ for chunks of 512, 1,024 and 2,048 tokens; at these rates mean TBT rises (29.0, 
 
 Here blocks are served at several rates, and a curve through all of them gives the rate at which half of the requests
 have their first token within a quarter of the TTFT limit: the median in place of the mean, since its crossing comes
-with an interval (serving/capacity_estimate.py), and one long prompt does not move it. The figures at that rate lie
+with an interval (serving/capacity.py), and one long prompt does not move it. The figures at that rate lie
 between those of the rates on either side, linearly in the log of the rate, for each round by itself. A case fails where
 the largest chunk against the smallest is proven to bear a lower rate, to have a smaller TBT or to load more, and is
 inconclusive where the rates tried do not hold a crossing.

@@ -28,11 +28,7 @@ def parts(cases: Cases, rounds: Rounds) -> Parts:
 
 def lines(cases: Cases) -> list[str]:
     """Latency and attainment of each load, what failed, and how the client kept up."""
-    return list(map(_line, _measured(cases)))
-
-
-def _measured(cases: Cases) -> list[Load]:
-    return cases.of("open_load", OpenLoadDetail)
+    return list(map(_line, cases.of("open_load", OpenLoadDetail)))
 
 
 def _name(load: Load) -> str:
