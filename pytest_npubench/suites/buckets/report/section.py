@@ -48,8 +48,8 @@ NOTES = {
     "prediction": (
         "Prefill padding fraction: the share of prefilled positions that are padding, (bucket - true length) / bucket "
         "over many requests of the workload. Decode padding fraction: the share of attended KV positions that are "
-        "padding, over the decode steps of the same requests, each alone. Dropped: requests that no bucket holds, drawn "
-        "and left out."
+        "padding, over the decode steps of the same requests, each alone. Dropped: requests that no bucket holds, "
+        "drawn and left out."
     ),
     "profile": (
         "Cost is what the LENS profile took: binaries compiled, points measured (two a bucket), and samples of the "
