@@ -22,7 +22,7 @@ ENGINES: Registry[EngineDescriptor] = Registry(
     fits=lambda thing, name: isinstance(thing, EngineDescriptor) and thing.name == name,
     want="EngineDescriptor of that name",
     files=OURS,
-    first=(*OURS, "vllm", "maxtext", "nxd", "aihub", "compiled"),
+    first=OURS,
 )
 ours, names, taken = ENGINES.ours, ENGINES.names, ENGINES.taken
 

@@ -11,6 +11,7 @@ Worked numbers: llama-3.2-1b has 1.24e9 parameters, 2.47 GB of weights in bf16. 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from pytest_npubench.errors import RegistryError, did_you_mean
@@ -147,6 +148,9 @@ class DecoderShape:
 
 _LLAMA3_ROPE = RopeScaling(factor=32.0, low_freq_factor=1.0, high_freq_factor=4.0, original_context=8192)
 
+_qwen3 = partial(DecoderShape, rope_theta=1_000_000.0, rms_eps=1e-6, qk_norm=True)
+_gpt_oss = partial(DecoderShape, rope_theta=150_000.0, rms_eps=1e-5, architecture="gpt-oss")
+
 _SHAPES = (
     DecoderShape(
         name="tiny-llama",
@@ -162,7 +166,7 @@ _SHAPES = (
         rms_eps=1e-5,
         tied_embeddings=True,
     ),
-    DecoderShape(
+    _qwen3(
         name="tiny-qwen",
         source="ours: tiny-llama's size with Qwen3's q/k norms, untied embeddings and a deeper stack",
         vocab_size=2048,
@@ -172,9 +176,6 @@ _SHAPES = (
         num_kv_heads=1,
         head_dim=32,
         intermediate=256,
-        rope_theta=1_000_000.0,
-        rms_eps=1e-6,
-        qk_norm=True,
     ),
     DecoderShape(
         name="llama-3.2-1b",
@@ -204,7 +205,7 @@ _SHAPES = (
         rope_theta=1_000_000.0,
         rms_eps=1e-5,
     ),
-    DecoderShape(
+    _qwen3(
         name="qwen3-14b",
         source="config.json of Qwen/Qwen3-14B",
         vocab_size=151_936,
@@ -214,11 +215,8 @@ _SHAPES = (
         num_kv_heads=8,
         head_dim=128,
         intermediate=17_408,
-        rope_theta=1_000_000.0,
-        rms_eps=1e-6,
-        qk_norm=True,
     ),
-    DecoderShape(
+    _qwen3(
         name="qwen3-30b-a3b",
         source="config.json of Qwen/Qwen3-30B-A3B",
         vocab_size=151_936,
@@ -228,12 +226,9 @@ _SHAPES = (
         num_kv_heads=4,
         head_dim=128,
         intermediate=768,
-        rope_theta=1_000_000.0,
-        rms_eps=1e-6,
-        qk_norm=True,
         experts=ExpertShape(num_experts=128, experts_per_token=8),
     ),
-    DecoderShape(
+    _gpt_oss(
         name="gpt-oss-20b",
         source="config.json of openai/gpt-oss-20b",
         vocab_size=201_088,
@@ -243,13 +238,10 @@ _SHAPES = (
         num_kv_heads=8,
         head_dim=64,
         intermediate=2880,
-        rope_theta=150_000.0,
-        rms_eps=1e-5,
-        architecture="gpt-oss",
         sliding_window=128,
         experts=ExpertShape(num_experts=32, experts_per_token=4),
     ),
-    DecoderShape(
+    _qwen3(
         name="qwen3-8b",
         source="config.json of Qwen/Qwen3-8B: the dense control of Layered Prefill, section 5.13",
         vocab_size=151_936,
@@ -259,11 +251,8 @@ _SHAPES = (
         num_kv_heads=8,
         head_dim=128,
         intermediate=12_288,
-        rope_theta=1_000_000.0,
-        rms_eps=1e-6,
-        qk_norm=True,
     ),
-    DecoderShape(
+    _qwen3(
         name="small-moe",
         source="ours: 403 MB of experts in fp32, a dozen times the last-level cache of a server CPU's core complex",
         vocab_size=2048,
@@ -273,13 +262,10 @@ _SHAPES = (
         num_kv_heads=2,
         head_dim=64,
         intermediate=256,
-        rope_theta=1_000_000.0,
-        rms_eps=1e-6,
         tied_embeddings=True,
-        qk_norm=True,
         experts=ExpertShape(num_experts=32, experts_per_token=4),
     ),
-    DecoderShape(
+    _qwen3(
         name="small-dense",
         source="ours: small-moe with one feed-forward block of the size a token's experts have together",
         vocab_size=2048,
@@ -289,12 +275,9 @@ _SHAPES = (
         num_kv_heads=2,
         head_dim=64,
         intermediate=1024,
-        rope_theta=1_000_000.0,
-        rms_eps=1e-6,
         tied_embeddings=True,
-        qk_norm=True,
     ),
-    DecoderShape(
+    _gpt_oss(
         name="small-gpt-oss",
         source="ours: gpt-oss's layer at a size for tests and CPUs",
         vocab_size=2048,
@@ -304,9 +287,6 @@ _SHAPES = (
         num_kv_heads=2,
         head_dim=32,
         intermediate=256,
-        rope_theta=150_000.0,
-        rms_eps=1e-5,
-        architecture="gpt-oss",
         sliding_window=64,
         experts=ExpertShape(num_experts=16, experts_per_token=4),
     ),

@@ -118,6 +118,6 @@ def test_an_unknown_name(offered):
     offered(outside=f"{__name__}:OUTSIDE")
     with pytest.raises(
         RegistryError,
-        match="no engine 'sglang'; known: reference, jax_moe, vllm, maxtext, nxd, aihub, compiled, outside",
+        match="no engine 'sglang'; known: reference, jax_moe, aihub, compiled, maxtext, nxd, vllm, outside",
     ):
         engines.engine("sglang")

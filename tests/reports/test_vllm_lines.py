@@ -39,7 +39,7 @@ def test_tokens_follow_the_comparisons():
 
 def test_settings_of_each_policy_once():
     records = [
-        policy_record("chunked", detail=replace(policy_detail("chunked"), vllm=settings))
+        policy_record("chunked", detail=replace(policy_detail("chunked"), engine_settings=settings), engine="vllm")
         for settings in ("chunked: max_num_seqs=32", "layered: max_num_seqs=32", "chunked: max_num_seqs=32", None)
     ]
     _, _, remarks = parts(Cases.read(records), ())

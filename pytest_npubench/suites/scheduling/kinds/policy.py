@@ -31,8 +31,8 @@ MAX_MISSED = 0.10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyDetail(ServingDetail):
-    """`failed` says how many requests failed and why, empty where none did; `vllm` are the settings, in words, of an
-    engine with schedulers of its own; figures are by name."""
+    """`failed` says how many requests failed and why, empty where none did; `engine_settings` are those,
+    in words, of an engine with schedulers of its own; figures are by name."""
 
     policy: str
     settings: Mapping[str, Any]
@@ -42,7 +42,7 @@ class PolicyDetail(ServingDetail):
     slo: SloDetail
     num_blocks: int
     failed: str = ""
-    vllm: str | None = None
+    engine_settings: str | None = None
     figures: Mapping[str, ServedFigure]
 
 
@@ -82,7 +82,7 @@ class PolicyKind(LoadExperiment):
                 slo=SloDetail(ttft_s=served_blocks[0].limits.ttft_s, tbt_s=served_blocks[0].limits.tbt_s),
                 num_blocks=len(served_blocks),
                 failed=failed,
-                vllm=service_of(plan).own_settings(plan, point),
+                engine_settings=service_of(plan).own_settings(plan, point),
                 figures=figures,
             ),
         )

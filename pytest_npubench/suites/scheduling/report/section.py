@@ -117,8 +117,9 @@ def parts(cases: Cases, rounds: Rounds) -> Parts:
         *of_each(capacity_table, attainments),
         *detail_tables,
     )
-    own_settings = dict.fromkeys(case.detail.vllm for case in policies if case.detail.vllm)
-    remarks = [*lines(cases), *(f"Settings of vLLM, {settings}" for settings in own_settings)]
+    own = ((case.judgement.engine, case.detail.engine_settings) for case in policies if case.detail.engine_settings)
+    settings = (f"Settings of {title_of(engine or 'the engine')}, {words}" for engine, words in own)
+    remarks = [*lines(cases), *dict.fromkeys(settings)]
     return tuple(made for made in charts if made is not None), tables, sentences(remarks)
 
 
