@@ -82,6 +82,10 @@ class Suite:
     section: ClassVar[str | None] = None
     options: ClassVar[tuple[Option, ...]] = ()
     """Settings of a run that are its own: plans find their values in Choice.options."""
+    record: ClassVar[str] = ""
+    """The class that its section is read into, as "module:Class" of its folder."""
+    report: ClassVar[str] = ""
+    """The module of its folder that shows its cases, by `parts` and `lines`."""
     only_by_name: ClassVar[bool] = False
     """Whether its cases run only where a run names it: by its marker in -m, or by the path of its folder or a file."""
 
@@ -100,7 +104,14 @@ class Suite:
     def read(self, root: TomlTable) -> object:
         """The suite's section of a hardware file, as `root.read(section, Record)` reads it: a record of a class of its
         own, by which HardwareSpec.section finds it. Raises HardwareFileError."""
-        raise root.error(self.name, f"suite {self.name} has no section in hardware files; want none")
+        if self.section is None or not self.record:
+            raise root.error(self.name, f"suite {self.name} has no section in hardware files; want none")
+        module, _, name = self.record.partition(":")
+        section: object = root.read(self.section, getattr(self._module(module), name))
+        return section
+
+    def _module(self, name: str) -> Any:
+        return import_module(f"{type(self).__module__}.{name}")
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -146,7 +157,9 @@ class Suite:
 
     def engine(self, plan: CampaignPlan) -> EngineDescriptor | None:
         """The engine that runs a plan's models; None where the suite is none that engines can be chosen for."""
-        return None
+        from pytest_npubench.campaign.plan import EnginePlan
+
+        return plan.runner if isinstance(plan, EnginePlan) else None
 
     def unsupported(self, plan: CampaignPlan, points: Sequence[CampaignPoint]) -> str:
         """Why the plan's engine cannot measure these points at all; empty where it can."""
@@ -199,6 +212,9 @@ class Suite:
     def parts(self, cases: Cases, rounds: Rounds) -> Parts:
         """Charts, tables and remarks of one campaign's section of a report: its cases, and the rounds of its
         journal. What `cases` could not read is told on the page."""
+        if self.report:
+            parts: Parts = self._module(self.report).parts(cases, rounds)
+            return parts
         from pytest_npubench.reports.campaign_sections import plain_parts
 
         return plain_parts(cases, rounds)
@@ -215,7 +231,8 @@ class Suite:
 
     def lines(self, cases: Cases) -> Sequence[str]:
         """What the end of a run says of these cases of the suite, a line each."""
-        return ()
+        said: Sequence[str] = self._module(self.report).lines(cases) if self.report else ()
+        return said
 
     def heading(self, record: CaseRecord[Any]) -> str:
         """What the title of a campaign's section says behind the hardware."""

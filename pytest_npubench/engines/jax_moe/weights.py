@@ -14,7 +14,7 @@ from jax import lax
 from jax.sharding import PartitionSpec as P
 
 from pytest_npubench.engines.jax_moe.forward import AXIS, Weights
-from pytest_npubench.engines.random_router import ROUTER_BIAS_SPREAD, ROUTER_SPREAD, ROUTER_TAPER
+from pytest_npubench.engines.random_tensors import ROUTER_BIAS_SPREAD, ROUTER_SPREAD, ROUTER_TAPER
 from pytest_npubench.engines.shapes import DecoderShape
 
 
@@ -53,7 +53,7 @@ def weight_specs(shape: DecoderShape) -> dict[str, P]:
 
 
 def random_weights(shape: DecoderShape, seed: Any, dtype: Any) -> Weights:
-    """All weights from one uint32 seed, normal with variance 1/fan-in, norms 1, the router as engines/random_router.py
+    """All weights from one uint32 seed, normal with variance 1/fan-in, norms 1, the router as engines/random_tensors.py
     has it. Traced, so it runs where it is jitted."""
     dims = stacked_dims(shape)
     keys = dict(zip(dims, jax.random.split(jax.random.key(seed), len(dims)), strict=True))

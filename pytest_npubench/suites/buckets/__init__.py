@@ -15,9 +15,8 @@ if TYPE_CHECKING:
     from pytest_npubench.campaign.protocol import Bench, CampaignPlan
     from pytest_npubench.campaign.visits import Round
     from pytest_npubench.core.hardware import HardwareSpec
-    from pytest_npubench.engines.descriptor import EngineDescriptor
     from pytest_npubench.reports.lanes import Lane
-    from pytest_npubench.reports.page import Chart, Parts, Rounds
+    from pytest_npubench.reports.page import Chart
     from pytest_npubench.verdict.case_record import CaseRecord, Cases
 
 
@@ -34,6 +33,7 @@ def _rivals(text: str) -> tuple[str, ...]:
 class Buckets(Suite):
     name = "buckets"
     about = "bucket profiling and latency prediction"
+    report = "report.section"
     options = (
         Option("case_error", "FRACTION", "tighten the hardware file's limit on a case's prediction error", fraction),
         Option("mean_error", "FRACTION", "tighten the hardware file's limit on the mean prediction error", fraction),
@@ -57,10 +57,6 @@ class Buckets(Suite):
         bench: Bench[Any] = plan.service.bench(runtime, plan, site.folder)
         return bench
 
-    def engine(self, plan: Any) -> EngineDescriptor:
-        engine: EngineDescriptor = plan.runner
-        return engine
-
     @property
     def memory(self) -> MemoryModel:
         from pytest_npubench.suites.buckets import memory
@@ -77,11 +73,6 @@ class Buckets(Suite):
 
         return impossible(plan, points, measured)
 
-    def parts(self, cases: Cases, rounds: Rounds) -> Parts:
-        from pytest_npubench.suites.buckets.report.section import parts
-
-        return parts(cases, rounds)
-
     def across(self, cases: Cases) -> Sequence[Chart]:
         from pytest_npubench.suites.buckets.report.batch_sizes import batch_charts
 
@@ -94,11 +85,6 @@ class Buckets(Suite):
 
         served = {name: values for name, values in points.items() if name.startswith(SERVED)}
         return (*plain_lanes(seconds_in(points)), *served_lanes(served))
-
-    def lines(self, cases: Cases) -> Sequence[str]:
-        from pytest_npubench.suites.buckets.report.section import lines
-
-        return lines(cases)
 
     def heading(self, record: CaseRecord[Any]) -> str:
         return f"{record.model}, batch {record.batch_size}"

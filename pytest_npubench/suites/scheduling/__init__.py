@@ -15,13 +15,9 @@ if TYPE_CHECKING:
     from pytest_npubench.campaign.protocol import Bench, CampaignPlan, FrozenWorkload
     from pytest_npubench.campaign.visits import Round
     from pytest_npubench.core.hardware import HardwareSpec
-    from pytest_npubench.core.record_reader import TomlTable
-    from pytest_npubench.engines.descriptor import EngineDescriptor
     from pytest_npubench.reports.lanes import Lane
-    from pytest_npubench.reports.page import Parts, Rounds
     from pytest_npubench.store.baselines import Baselines
     from pytest_npubench.store.fingerprint import FingerprintKey
-    from pytest_npubench.verdict.case_record import Cases
     from pytest_npubench.verdict.result import Judgement
 
 
@@ -29,16 +25,13 @@ class Scheduling(Suite):
     name = "scheduling"
     about = "prefill scheduling policies"
     section = "serving"
+    record = "spec:ServingSpec"
+    report = "report.section"
     options = (
         Option(
             "no_graphs", "", "launch decode batches on CUDA kernel by kernel, for comparison with graphs", switch, False
         ),
     )
-
-    def read(self, root: TomlTable) -> object:
-        from pytest_npubench.suites.scheduling.spec import ServingSpec
-
-        return root.read("serving", ServingSpec)
 
     def plans(self, spec: HardwareSpec, choice: Choice) -> Iterable[CampaignPlan]:
         from pytest_npubench.suites.scheduling.plan import serving_plans
@@ -49,10 +42,6 @@ class Scheduling(Suite):
         from pytest_npubench.suites.scheduling.bench import ServingBench
 
         return ServingBench(runtime, plan, site.folder / "models", site.frozen)
-
-    def engine(self, plan: Any) -> EngineDescriptor:
-        engine: EngineDescriptor = plan.runner
-        return engine
 
     def unsupported(self, plan: Any, points: Sequence[Any]) -> str:
         from pytest_npubench.suites.scheduling.service import service_of
@@ -104,20 +93,10 @@ class Scheduling(Suite):
 
         return impossible(plan, points, measured)
 
-    def parts(self, cases: Cases, rounds: Rounds) -> Parts:
-        from pytest_npubench.suites.scheduling.report.section import parts
-
-        return parts(cases, rounds)
-
     def lanes(self, points: Round) -> Iterable[Lane]:
         from pytest_npubench.reports.served_lanes import served_lanes
 
         return served_lanes(points)
-
-    def lines(self, cases: Cases) -> Sequence[str]:
-        from pytest_npubench.suites.scheduling.report.section import lines
-
-        return lines(cases)
 
 
 SUITE = Scheduling()

@@ -13,21 +13,15 @@ if TYPE_CHECKING:
     from pytest_npubench.campaign.protocol import Bench, CampaignPlan
     from pytest_npubench.campaign.visits import Round
     from pytest_npubench.core.hardware import HardwareSpec
-    from pytest_npubench.core.record_reader import TomlTable
     from pytest_npubench.reports.lanes import Lane
-    from pytest_npubench.reports.page import Parts, Rounds
-    from pytest_npubench.verdict.case_record import Cases
 
 
 class Server(Suite):
     name = "server"
     about = "an OpenAI-compatible server under open loads"
     section = "server"
-
-    def read(self, root: TomlTable) -> object:
-        from pytest_npubench.suites.server.spec import ServerSpec
-
-        return root.read("server", ServerSpec)
+    record = "spec:ServerSpec"
+    report = "report.open_load"
 
     def plans(self, spec: HardwareSpec, choice: Choice) -> Iterable[CampaignPlan]:
         from pytest_npubench.suites.server.plan import server_plans
@@ -47,20 +41,10 @@ class Server(Suite):
         loads = [point.name for point in points if isinstance(point, LoadPoint) and point.name not in measured.failures]
         return block_work([block for name in loads for (block,) in measured.visits(name, LoadBlock)])
 
-    def parts(self, cases: Cases, rounds: Rounds) -> Parts:
-        from pytest_npubench.suites.server.report.open_load import parts
-
-        return parts(cases, rounds)
-
     def lanes(self, points: Round) -> Iterable[Lane]:
         from pytest_npubench.reports.served_lanes import served_lanes
 
         return served_lanes(points)
-
-    def lines(self, cases: Cases) -> Sequence[str]:
-        from pytest_npubench.suites.server.report.open_load import lines
-
-        return lines(cases)
 
 
 SUITE = Server()

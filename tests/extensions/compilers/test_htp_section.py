@@ -49,7 +49,7 @@ def test_prompts_in_chunks_have_a_table() -> None:
     )
     detail = asdict(HtpDetail(bucket=1024, chunks=chunks))
     record = case_record("making", detail, axes=(("bucket", 1024),))
-    _, tables, _ = parts(Cases.read([profile(1024), record]))
+    _, tables, _ = parts(Cases.read([profile(1024), record]), ())
     (row,) = (table.rows for table in tables if table is not None and table.caption.startswith("Prompts in chunks"))
     assert row == (("1024", "4", "400.0", "110.0", "72.5%", "4 and 96", "8.0 and 5.0"),)
 
@@ -65,7 +65,7 @@ def test_a_product_with_outliers_has_a_table() -> None:
         levels_off=1,
     )
     record = case_record("making", asdict(HtpDetail(bucket=256, product=product)), axes=(("bucket", 256),))
-    _, tables, _ = parts(Cases.read([profile(256), record]))
+    _, tables, _ = parts(Cases.read([profile(256), record]), ())
     (rows,) = (table.rows for table in tables if table is not None and table.caption.startswith("A product with"))
     assert [row[1:] for row in rows] == [("8.4", "0.0004"), ("4.3", "0.13"), ("4.3", "0.86"), ("4.3", "0.0095")]
 
@@ -85,7 +85,7 @@ def test_lines_go_from_small_to_large() -> None:
 
 
 def test_the_chart_has_a_line_a_phase_and_the_table_leaves_out_what_nobody_tells() -> None:
-    charts, tables, remarks = parts(CASES)
+    charts, tables, remarks = parts(CASES, ())
     (chart,) = charts
     assert "2.0 s for 128 tokens, 8.0 s for 512" in str(chart)
     table, *others = tables

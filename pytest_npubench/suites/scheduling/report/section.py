@@ -117,8 +117,8 @@ def parts(cases: Cases, rounds: Rounds) -> Parts:
         *of_each(capacity_table, attainments),
         *detail_tables,
     )
-    own = ((case.judgement.engine, case.detail.engine_settings) for case in policies if case.detail.engine_settings)
-    settings = (f"Settings of {title_of(engine or 'the engine')}, {words}" for engine, words in own)
+    stated = ((case.judgement.engine, case.detail.engine_settings) for case in policies if case.detail.engine_settings)
+    settings = (f"Settings of {title_of(engine or 'the engine')}, {words}" for engine, words in stated)
     remarks = [*lines(cases), *dict.fromkeys(settings)]
     return tuple(made for made in charts if made is not None), tables, sentences(remarks)
 

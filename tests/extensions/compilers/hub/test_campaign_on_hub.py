@@ -161,7 +161,7 @@ def test_what_graphs_tell_is_read_back_and_shown(bed: Bed, make_plan: MakePlan) 
     profiles = cases.of("profile", GraphProfileDetail)
     assert {case.detail.bucket: case.detail.ttft_s for case in profiles} == pytest.approx({8: 82e-6, 16: 162e-6})
     assert all(case.detail.units["npu"]["decode"].layers["npu"] == 9 for case in profiles)
-    charts, tables, remarks = parts(cases)
+    charts, tables, remarks = parts(cases, ())
     assert [chart.title for chart in charts] == ["TTFT_b by bucket", "TBT_b by bucket", "Latency steps by length"]
     assert [row[:2] for row in charts[0].table.rows] == [("8", "0.082"), ("16", "0.162")]
     assert (any(tables), remarks, cases.unread) == (False, (), [])

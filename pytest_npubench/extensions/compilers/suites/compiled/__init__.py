@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +12,6 @@ if TYPE_CHECKING:
     from pytest_npubench.backends.protocol import Runtime
     from pytest_npubench.campaign.protocol import Bench, CampaignPlan
     from pytest_npubench.core.hardware import HardwareSpec
-    from pytest_npubench.engines.descriptor import EngineDescriptor
-    from pytest_npubench.reports.page import Parts, Rounds
-    from pytest_npubench.verdict.case_record import Cases
 
 FAMILIES = ("tpu", "cuda", "openvino")
 
@@ -22,6 +19,7 @@ FAMILIES = ("tpu", "cuda", "openvino")
 class Compiled(Suite):
     name = "compiled"
     about = "buckets compiled for devices that are not here; runs only where it is asked for, as by -m compiled"
+    report = "report"
     only_by_name = True
 
     def plans(self, spec: HardwareSpec, choice: Choice) -> Iterable[CampaignPlan]:
@@ -49,20 +47,6 @@ class Compiled(Suite):
             request=plan.request,
             visit=BinaryVisit.of,
         )
-
-    def engine(self, plan: Any) -> EngineDescriptor:
-        engine: EngineDescriptor = plan.runner
-        return engine
-
-    def parts(self, cases: Cases, rounds: Rounds) -> Parts:
-        from pytest_npubench.extensions.compilers.suites.compiled.report import parts
-
-        return parts(cases)
-
-    def lines(self, cases: Cases) -> Sequence[str]:
-        from pytest_npubench.extensions.compilers.suites.compiled.report import lines
-
-        return lines(cases)
 
 
 SUITE = Compiled()

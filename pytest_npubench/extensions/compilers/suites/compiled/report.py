@@ -9,7 +9,7 @@ from pytest_npubench.core.measurement import Phase
 from pytest_npubench.extensions.compilers.compiled.runtime import TITLE
 from pytest_npubench.extensions.compilers.suites.compiled.binaries import CompiledDetail, StepDetail
 from pytest_npubench.reports import build, number_text
-from pytest_npubench.reports.page import Chart, Parts, Table
+from pytest_npubench.reports.page import Chart, Parts, Rounds, Table
 from pytest_npubench.reports.plot_parts import axis, log_axis, milliseconds
 from pytest_npubench.verdict.case_record import CaseRecord, Cases
 
@@ -24,7 +24,7 @@ NEED = (
 NAMES = {Phase.PREFILL: "TTFT_b", Phase.DECODE: "TBT_b"}
 
 
-def parts(cases: Cases) -> Parts:
+def parts(cases: Cases, rounds: Rounds) -> Parts:
     profiles = _profiles(cases)
     charts = [_chart(phase, profiles) for phase in Phase] if _has_times(profiles) else []
     return tuple(build.of_kind("profile", charts)), (_table(profiles),), ()

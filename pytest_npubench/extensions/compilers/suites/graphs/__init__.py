@@ -5,7 +5,7 @@ Each is a campaign of its own: `phone_*.py` have the phone's, `htp_*.py` the com
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     from pytest_npubench.backends.protocol import Runtime
     from pytest_npubench.campaign.protocol import Bench, CampaignPlan
     from pytest_npubench.core.hardware import HardwareSpec
-    from pytest_npubench.engines.descriptor import EngineDescriptor
-    from pytest_npubench.reports.page import Parts, Rounds
-    from pytest_npubench.verdict.case_record import Cases
 
 FAMILY = "qualcomm"
 
@@ -25,6 +22,7 @@ FAMILY = "qualcomm"
 class Graphs(Suite):
     name = "graphs"
     about = "graphs of buckets on Snapdragons; runs only where it is asked for, as by -m graphs"
+    report = "report"
     only_by_name = True
 
     def plans(self, spec: HardwareSpec, choice: Choice) -> Iterable[CampaignPlan]:
@@ -56,20 +54,6 @@ class Graphs(Suite):
             visit=HtpVisit.of,
             alone=(plan.whole,),  # its compiler takes six times the weights
         )
-
-    def engine(self, plan: Any) -> EngineDescriptor:
-        engine: EngineDescriptor = plan.runner
-        return engine
-
-    def parts(self, cases: Cases, rounds: Rounds) -> Parts:
-        from pytest_npubench.extensions.compilers.suites.graphs.report import parts
-
-        return parts(cases)
-
-    def lines(self, cases: Cases) -> Sequence[str]:
-        from pytest_npubench.extensions.compilers.suites.graphs.report import lines
-
-        return lines(cases)
 
 
 SUITE = Graphs()

@@ -6,7 +6,7 @@ from pytest_npubench.core.measurement import Phase
 from pytest_npubench.extensions.compilers.compiled.runtime import TITLE
 from pytest_npubench.extensions.compilers.suites.graphs.htp_graphs import HtpDetail, LayerDetail
 from pytest_npubench.reports import build, number_text
-from pytest_npubench.reports.page import Chart, Parts, Table
+from pytest_npubench.reports.page import Chart, Parts, Rounds, Table
 from pytest_npubench.reports.plot_parts import axis, log_axis
 from pytest_npubench.suites.buckets.kinds.steps import StepsDetail
 from pytest_npubench.suites.buckets.profile_detail import ProfileDetail
@@ -30,7 +30,7 @@ CHUNKS = (
 COST = "CPU seconds of Qualcomm's compiler on this machine for one layer's graph: what a length without a graph costs."
 
 
-def parts(cases: Cases) -> Parts:
+def parts(cases: Cases, rounds: Rounds) -> Parts:
     if htp := htp_profiles(cases):
         tables = (htp_table(htp), chunk_table(cases), product_table(cases))
         return tuple(build.of_kind("layers", [htp_chart(htp)])), tables, ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from pytest_npubench.suites.protocol import Choice, Site, Suite
@@ -12,21 +12,15 @@ if TYPE_CHECKING:
     from pytest_npubench.campaign.protocol import Bench, CampaignPlan
     from pytest_npubench.campaign.visits import Round
     from pytest_npubench.core.hardware import HardwareSpec
-    from pytest_npubench.core.record_reader import TomlTable
     from pytest_npubench.reports.lanes import Lane
-    from pytest_npubench.reports.page import Parts, Rounds
-    from pytest_npubench.verdict.case_record import Cases
 
 
 class Offload(Suite):
     name = "offload"
     about = "offloading techniques"
     section = "offload"
-
-    def read(self, root: TomlTable) -> object:
-        from pytest_npubench.extensions.pairs.suites.offload.spec import OffloadSpec
-
-        return root.read("offload", OffloadSpec)
+    record = "spec:OffloadSpec"
+    report = "report.section"
 
     def plans(self, spec: HardwareSpec, choice: Choice) -> Iterable[CampaignPlan]:
         from pytest_npubench.extensions.pairs.suites.offload.plan import offload_plans
@@ -38,20 +32,10 @@ class Offload(Suite):
 
         return OffloadBench(runtime, plan)
 
-    def parts(self, cases: Cases, rounds: Rounds) -> Parts:
-        from pytest_npubench.extensions.pairs.suites.offload.report.section import parts
-
-        return parts(cases, rounds)
-
     def lanes(self, points: Round) -> Iterable[Lane]:
         from pytest_npubench.extensions.pairs.pair_rounds import pair_lanes
 
         return pair_lanes(points)
-
-    def lines(self, cases: Cases) -> Sequence[str]:
-        from pytest_npubench.extensions.pairs.suites.offload.report.section import lines
-
-        return lines(cases)
 
 
 SUITE = Offload()

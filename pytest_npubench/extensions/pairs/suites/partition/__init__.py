@@ -13,21 +13,15 @@ if TYPE_CHECKING:
     from pytest_npubench.campaign.protocol import Bench, CampaignPlan
     from pytest_npubench.campaign.visits import Round
     from pytest_npubench.core.hardware import HardwareSpec
-    from pytest_npubench.core.record_reader import TomlTable
     from pytest_npubench.reports.lanes import Lane
-    from pytest_npubench.reports.page import Parts, Rounds
-    from pytest_npubench.verdict.case_record import Cases
 
 
 class Partition(Suite):
     name = "partition"
     about = "splits between compute units"
     section = "partition"
-
-    def read(self, root: TomlTable) -> object:
-        from pytest_npubench.extensions.pairs.suites.partition.spec import PartitionSpec
-
-        return root.read("partition", PartitionSpec)
+    record = "spec:PartitionSpec"
+    report = "report.section"
 
     def plans(self, spec: HardwareSpec, choice: Choice) -> Iterable[CampaignPlan]:
         from pytest_npubench.extensions.pairs.suites.partition.plan import partition_plans
@@ -44,20 +38,10 @@ class Partition(Suite):
 
         return impossible(plan, points, measured)
 
-    def parts(self, cases: Cases, rounds: Rounds) -> Parts:
-        from pytest_npubench.extensions.pairs.suites.partition.report.section import parts
-
-        return parts(cases, rounds)
-
     def lanes(self, points: Round) -> Iterable[Lane]:
         from pytest_npubench.extensions.pairs.pair_rounds import pair_lanes
 
         return pair_lanes(points)
-
-    def lines(self, cases: Cases) -> Sequence[str]:
-        from pytest_npubench.extensions.pairs.suites.partition.report.section import lines
-
-        return lines(cases)
 
 
 SUITE = Partition()
