@@ -14,8 +14,10 @@ from pytest_npubench.reports import html
 from pytest_npubench.reports.plot_parts import Shape
 from pytest_npubench.store.journal import Journal, read_journal
 from pytest_npubench.suites import shown
+from pytest_npubench.suites.buckets.kinds.canary import CanaryDetail
 from pytest_npubench.suites.buckets.kinds.steps import StepsDetail
 from pytest_npubench.suites.buckets.profile_detail import ProfileDetail
+from pytest_npubench.suites.buckets.report.profile import host_lines
 from pytest_npubench.suites.buckets.report.section import continuous_lines
 from pytest_npubench.verdict import Verdict, VerdictKind
 from pytest_npubench.verdict.case_record import Cases
@@ -73,8 +75,9 @@ def test_declared_buckets_are_no_drift_and_no_slope(tmp_path: Path, measurement:
     assert len(figures(page)["Drift from round to round"].series) == len(measurement.points) + 1  # and the median
 
 
-def case(kind: str, device: str, detail: object) -> dict[str, object]:
-    judgement = Judgement(verdict=Verdict(kind=VerdictKind.PASSED, reason=""), detail=detail, engine="vllm")
+def case(kind: str, device: str, detail: object, measured_s: float | None = None) -> dict[str, object]:
+    verdict = Verdict(kind=VerdictKind.PASSED, reason="")
+    judgement = Judgement(verdict=verdict, detail=detail, engine="vllm", measured_s=measured_s)
     return JudgedCase(
         case=make_plan().case("buckets", kind, (("bucket", 128),)),
         digest="0" * 12,
@@ -99,6 +102,17 @@ def test_each_device_has_its_line_and_one_that_was_not_judged_says_so() -> None:
     unclear = case("steps", "cuda:1", replace(seen, inconclusive=(127, 128)))
     assert told(steps, unclear) == [f"vLLM on cuda:1 {said} (no stair found, 1 of 2 boundaries unclear)"]
     assert told(case("profile", "cpu:0", replace(timed, continuous=False)), case("canary", "cpu:0", {})) == []
+
+
+def test_the_hosts_share_of_a_step_is_told_by_the_dispatch_canary() -> None:
+    """A launch of 0.1 ms is 1 % of a step of 10 ms; on another device there is none."""
+    steps = [ProfileDetail(bucket=bucket, ttft_s=0.1, tbt_s=0.01 * bucket / 128) for bucket in (256, 128)]
+    canaries = [case("canary", "cpu:0", CanaryDetail(kernel=kernel), 1e-4) for kernel in ("matmul", "dispatch")]
+    profiles = [case("profile", device, detail) for device in ("cpu:0", "cuda:1") for detail in steps]
+    (line,) = host_lines(Cases.read([*profiles, *canaries]))
+    shares = "1.0 % in bucket 128, 0.5 % in bucket 256 (tiny-llama, batch 1)"
+    assert line == f"the host's share of TBT_b, by the dispatch canary (100 µs): {shares}"
+    assert host_lines(Cases.read([*profiles, canaries[0]])) == []
 
 
 def test_a_profile_is_read_from_the_rounds_of_such_a_campaign(tmp_path: Path, measurement: Measurement) -> None:

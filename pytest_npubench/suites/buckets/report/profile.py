@@ -11,8 +11,9 @@ from pytest_npubench.plain_text import counted
 from pytest_npubench.reports import build, definitions, number_text
 from pytest_npubench.reports.page import Chart
 from pytest_npubench.reports.plot_parts import BLUE, ORANGE, axis, log_axis, milliseconds
+from pytest_npubench.suites.buckets.kinds.canary import CanaryDetail
 from pytest_npubench.suites.buckets.profile_detail import ProfileDetail
-from pytest_npubench.verdict.case_record import CaseRecord
+from pytest_npubench.verdict.case_record import CaseRecord, Cases
 
 TTFT = (
     "TTFT_b, time to first token of bucket b: the time to prefill one prompt that is padded to b tokens "
@@ -46,6 +47,27 @@ def bucket_charts(profiles: Profiles) -> tuple[Chart, ...]:
 def _estimated(details: Sequence[ProfileDetail], name: str) -> dict[int, float]:
     """By bucket, seconds that the compiler estimates."""
     return {one.bucket: seconds for one in details if (seconds := getattr(one, name)) is not None}
+
+
+def host_lines(cases: Cases) -> list[str]:
+    """A line a session: what a launch takes that is waited for, and which part of TBT_b that would be."""
+    dispatch = {
+        session(case): case.judgement.measured_s
+        for case in cases.of("canary", CanaryDetail)
+        if case.detail.kernel == "dispatch" and case.judgement.measured_s
+    }
+    tbt_s: dict[tuple[str, str, str, int], dict[int, float]] = {}
+    for case in cases.of("profile", ProfileDetail):
+        if session(case) in dispatch and case.detail.tbt_s > 0:
+            tbt_s.setdefault(session(case), {})[case.detail.bucket] = case.detail.tbt_s
+    return [_host_line(key, dispatch[key], of_session) for key, of_session in tbt_s.items()]
+
+
+def _host_line(key: tuple[str, str, str, int], dispatch_s: float, tbt_s: dict[int, float]) -> str:
+    *_, model, batch_size = key
+    shares = ", ".join(f"{100 * dispatch_s / tbt_s[bucket]:.1f} % in bucket {bucket}" for bucket in sorted(tbt_s))
+    dispatch = number_text.time(dispatch_s)
+    return f"the host's share of TBT_b, by the dispatch canary ({dispatch}): {shares} ({model}, batch {batch_size})"
 
 
 def cost_lines(profiles: Profiles) -> list[str]:

@@ -33,6 +33,7 @@ from pytest_npubench.suites.buckets.report.prediction import (
 from pytest_npubench.suites.buckets.report.profile import (
     bucket_charts,
     cost_lines,
+    host_lines,
 )
 from pytest_npubench.suites.buckets.report.steps import steps_chart
 from pytest_npubench.verdict.case_record import CaseRecord, Cases
@@ -109,6 +110,7 @@ def parts(cases: Cases, rounds: Rounds) -> Parts:
         *_mean_errors(cases.of("mean_error", MeanErrorDetail)),
         *(f"{line}." for line in coverage_lines(cases.of("band_coverage", CoverageDetail))),
         *(f"{line}." for line in _of_shown_kinds(cases)),
+        *(f"{line}." for line in host_lines(cases)),
     ]
     return tuple(chart for chart in charts if chart is not None), tuple(detail_tables), tuple(remarks)
 
@@ -122,6 +124,7 @@ def lines(cases: Cases) -> list[str]:
         *_of_shown_kinds(cases),
         *coverage_lines(cases.of("band_coverage", CoverageDetail)),
         *cost_lines(cases.of("profile", ProfileDetail)),
+        *host_lines(cases),
         *rival_lines(predictions),
         *continuous_lines(cases),
         *padding_lines(predictions),
