@@ -19,9 +19,11 @@ import torch
 
 from pytest_npubench.engines.shapes import DecoderShape, decoder_shape
 from pytest_npubench.engines.torch_moe import TorchExecutor
+from pytest_npubench.engines.torch_moe.decode_graphs import CudaCapture
 from pytest_npubench.engines.torch_moe.device import torch_dtype
 from pytest_npubench.serving.iteration import IterationOutcome, IterationPlan, LayerGroup, LayerPass, PrefillRow
 
+CUDA_BLOCK_SIZE = 256  # FlashAttention 2 reads such blocks in place, as graphs of decode batches want
 NUM_WARMUP = 3
 NUM_REPEATS = 9
 MATRIX_ROWS = {"cpu": 2048, "cuda": 8192}
@@ -37,8 +39,18 @@ def main() -> None:
     print(f"{shape.name} in {arguments.dtype} on {arguments.device}, {torch.get_num_threads()} threads")
     print(f"measured: reads {bytes_per_s / 1e9:.1f} GB/s, products {flops_per_s / 1e9:,.0f} GFLOP/s")
     longest = max(arguments.prefill)
-    capacity = max(max(arguments.decode) * (context + NUM_WARMUP + NUM_REPEATS + 17), longest + 17)
-    executor = TorchExecutor(shape, device=arguments.device, dtype=arguments.dtype, kv_capacity_tokens=capacity)
+    capacity = max(
+        max(arguments.decode) * (context + NUM_WARMUP + NUM_REPEATS + CUDA_BLOCK_SIZE), longest + CUDA_BLOCK_SIZE
+    )
+    on_cuda = arguments.device.startswith("cuda")
+    executor = TorchExecutor(
+        shape,
+        device=arguments.device,
+        dtype=arguments.dtype,
+        kv_capacity_tokens=capacity,
+        block_size_tokens=CUDA_BLOCK_SIZE if on_cuda else 16,
+        make_capture=CudaCapture if on_cuda else None,
+    )
     limits = bytes_per_s, flops_per_s, dtype.itemsize
     print(f"\ndecode at a context of {context} tokens\n{'batch':>6} {HEADINGS}")
     for batch in arguments.decode:

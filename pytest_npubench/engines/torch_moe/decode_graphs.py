@@ -65,8 +65,18 @@ class DecodeGraphs:
         self._buffer = self._host.to(kv.keys.device, copy=True)
         self.why_not = model.why_not_static(self._batch(1))
         """Why there are none; empty where there are."""
-        sizes = () if self.why_not else reversed(SIZES)
-        self._replays = {size: capture(partial(self._forward, size)) for size in sizes}
+        self._replays: dict[int, Forward] = {}
+        if not self.why_not:
+            self._capture_all(capture)
+
+    def _capture_all(self, capture: Callable[[Forward], Forward]) -> None:
+        """A device that cannot capture has no graphs, and serves all the same."""
+        try:
+            self._replays = {size: capture(partial(self._forward, size)) for size in reversed(SIZES)}
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            self.why_not = f"a capture failed: {str(error).splitlines()[0]}"
 
     def fits(self, num_rows: int) -> bool:
         """Whether there is a graph for so many rows."""
