@@ -10,11 +10,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from random import Random
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -22,9 +24,12 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 from pytest_npubench.core.hardware import default_directory  # noqa: E402
+from pytest_npubench.engines.answers import distances  # noqa: E402
+from pytest_npubench.engines.probe import Asked, probe_prompts  # noqa: E402
 from pytest_npubench.engines.torch_moe import TorchExecutor, decode_graphs, executor, packing  # noqa: E402
 from pytest_npubench.engines.torch_moe.decode_graphs import CudaCapture  # noqa: E402
 from pytest_npubench.engines.torch_moe.flash_attention import FlashAttention  # noqa: E402
+from pytest_npubench.engines.torch_moe.probed import ProbedExecutor  # noqa: E402
 from pytest_npubench.serving.clock import WallClock  # noqa: E402
 from pytest_npubench.serving.load import OpenLoad  # noqa: E402
 from pytest_npubench.serving.loop import serve  # noqa: E402
@@ -135,6 +140,21 @@ def test_a_graph_gives_the_tokens_of_the_eager_path(shape: Any, policy: str) -> 
     assert len(by_size) > (policy != "static")
     # what is launched depends on the size alone, whatever the contexts are
     assert all(launched == replays[0] for replays in by_size.values() for launched in replays)
+
+
+@pytest.mark.usefixtures("fused")
+def test_a_model_is_asked_for_its_answers_through_the_graph() -> None:
+    prompts = replace(probe_prompts(QWEN_MOE.vocab_size, (16, 48)), middles=())
+    asked = [Asked(prompts.prompt(index), prompts.forced(index)) for index in range(len(prompts.lengths))]
+    answers, graphs = [], EagerGraphs()
+    for make in (None, lambda device: graphs):
+        probed = ProbedExecutor(QWEN_MOE, dtype="fp32", kv_capacity_tokens=320, block_size_tokens=4, make_capture=make)
+        probed.ask(asked)
+        for request, (prompt, forced) in enumerate(asked):
+            whole(probed, request, len(prompt), len(forced) + 1)
+        answers.append(np.stack(probed.answers()))
+    assert len(graphs.launches) == sum(len(one.forced) for one in asked)
+    assert distances(*answers).max() < 1e-5
 
 
 @pytest.mark.usefixtures("paged")
