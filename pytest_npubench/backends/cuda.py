@@ -16,7 +16,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from pytest_npubench.backends.jax_probe import probe_jax
+from pytest_npubench.backends.jax_probe import Sought, probe_jax
 from pytest_npubench.backends.protocol import Device, Probe, Runtime, Stack, class_of
 from pytest_npubench.backends.telemetry.nvidia import NvidiaTelemetry, text
 from pytest_npubench.backends.telemetry.state import Telemetry
@@ -26,13 +26,21 @@ from pytest_npubench.errors import DeviceUnavailableError
 NVML = VendorCalls("NVML")
 T = TypeVar("T")
 LIBRARY = "libcuda.so.1"
+SOUGHT = Sought(
+    family="cuda",
+    title="NVIDIA GPU",
+    platforms=("gpu", "cuda"),
+    plugin="cuda",
+    nodes=("/dev/nvidia0", "/dev/nvidiactl", "/dev/dxg"),
+    pci_vendor="0x10de",
+)
 
 
 class CudaBackend:
     family = "cuda"
 
     def probe(self, timeout_s: float) -> Probe:
-        return probe_jax(self.family, "NVIDIA GPU", ("gpu", "cuda"), timeout_s)
+        return probe_jax(SOUGHT, timeout_s)
 
     def visible(self, devices: Sequence[Device]) -> Mapping[str, str]:
         """Names GPUs as the variables that already hide others do, else by CUDA's numbers, which the probe uses."""

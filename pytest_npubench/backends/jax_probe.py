@@ -4,25 +4,77 @@ from __future__ import annotations
 
 import json
 import os
+import pkgutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, MutableMapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from pytest_npubench.backends.protocol import Device, Probe
 from pytest_npubench.processes import guarded
 
+# jax notes a plugin that did not start in its log, and goes on without it
 _QUESTION = """
-import json, jax
+import json, logging, sys
+said = []
+class Listener(logging.Handler):
+    def emit(self, record):
+        error = (record.exc_info or (None, None))[1]
+        said.append(record.getMessage() + (f": {type(error).__name__}: {error}" if error else ""))
+logging.getLogger("jax._src.xla_bridge").addHandler(Listener(logging.WARNING))
+import jax
 from pytest_npubench.backends.cuda import identity
 devices = jax.devices()
+for platform in sys.argv[1:]:
+    try:
+        jax.devices(platform)
+    except RuntimeError as error:
+        said.append(str(error))
 memory = lambda device: (device.memory_stats() or {}).get("bytes_limit")
 named = lambda device: identity(device.local_hardware_id) if device.platform in ("gpu", "cuda") else (None, "")
-print(json.dumps([[d.platform, d.device_kind, memory(d), *named(d)] for d in devices]))
+rows = [[d.platform, d.device_kind, memory(d), *named(d)] for d in devices]
+print(json.dumps([rows, said, devices[0].client.platform_version]))
 """
-# takes nothing of a GPU, and reports all that it has: by default the limit that jax tells is three quarters of it
-WHOLE_MEMORY = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "XLA_PYTHON_CLIENT_MEM_FRACTION": "1.0"}
+MEMORY_SHARE, DEPRECATED_MEMORY_SHARE = "XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION"
+FAILURES = ("configuration error", "failed to initialize", "Unable to initialize")
+NO_DEVICE = ("NO_DEVICE", "No devices found", "no supported devices found", "device found", "load the CUDA libraries")
+"""What drivers and jax say where there is no device, or no driver, on a host that shows none."""
+PCI_VENDORS = Path("/sys/bus/pci/devices")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sought:
+    """What is looked for. `plugin` is a word in the name of what drives it under jax; the host shows such hardware by
+    the device files `nodes`, or by the vendor's id on the PCI bus."""
+
+    family: str
+    title: str
+    platforms: Sequence[str]
+    plugin: str
+    nodes: Sequence[str]
+    pci_vendor: str = ""
+
+    @property
+    def has_plugin(self) -> bool:
+        return any(self.plugin in name for name in _plugins())
+
+    @property
+    def is_on_host(self) -> bool:
+        vendors = (path.read_text(encoding="ascii").strip() for path in PCI_VENDORS.glob("*/vendor"))
+        return any(Path(node).exists() for node in self.nodes) or self.pci_vendor in {*vendors}
+
+
+def set_memory_share(environment: MutableMapping[str, str], share: float) -> None:
+    """Lets jax take this share of a GPU at most, or the user's own share where there is one.
+
+    The variable has had two names. Where both are set jaxlib raises, and jax goes on without CUDA.
+    """
+    users = environment.pop(DEPRECATED_MEMORY_SHARE, "")
+    environment[MEMORY_SHARE] = environment.get(MEMORY_SHARE) or users or str(share)
 
 
 def jax_missing(family: str) -> str:
@@ -30,36 +82,78 @@ def jax_missing(family: str) -> str:
     return "" if find_spec("jax") else f"jax is not installed: pip install pytest-npubench[{family}]"
 
 
-def probe_jax(family: str, title: str, platforms: Sequence[str], timeout_s: float) -> Probe:
-    """The devices of one of these platforms, in jax's order."""
-    if missing := jax_missing(family):
+def probe_jax(sought: Sought, timeout_s: float) -> Probe:
+    """The devices of one of the platforms, in jax's order.
+
+    The probe is failed where their plugin is installed and did not start: nobody knows then whether there are devices.
+    """
+    if missing := jax_missing(sought.family):
         return Probe(reason=missing)
+    title = sought.title
+    # takes nothing of a GPU, and reports all that it has: by default the limit that jax tells is three quarters of it
+    environment = {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false", MEMORY_SHARE: "1.0"}
+    set_memory_share(environment, 1.0)
+    question = [sys.executable, "-c", _QUESTION, *sought.platforms]
     try:
-        answer = guarded.run([sys.executable, "-c", _QUESTION], limit_s=timeout_s, env=os.environ | WHOLE_MEMORY)
+        answer = guarded.run(question, limit_s=timeout_s, env=environment)
     except subprocess.TimeoutExpired:
-        return Probe(reason=f"no {title}: jax did not answer within {timeout_s:g} s (--npubench-probe-timeout)")
+        reason = f"no {title}: jax did not answer within {timeout_s:g} s (--npubench-probe-timeout)"
+        return Probe(reason=reason, failed=sought.has_plugin)
     except OSError as error:
-        return Probe(reason=f"no {title}: jax could not be asked: {error}")
+        return Probe(reason=f"no {title}: jax could not be asked: {error}", failed=sought.has_plugin)
     if answer.returncode:
-        return Probe(reason=f"no {title}: jax failed: {_last_line(answer.stderr)}")
+        return Probe(reason=f"no {title}: jax failed: {_last_line(answer.stderr)}", failed=sought.has_plugin)
     try:
-        return _read(family, title, platforms, json.loads(_last_line(answer.stdout)))
+        return _read(sought, *json.loads(_last_line(answer.stdout)))
     except (ValueError, TypeError):
-        return Probe(reason=f"no {title}: jax gave no list of devices: {_last_line(answer.stdout)}")
+        reason = f"no {title}: jax gave no list of devices: {_last_line(answer.stdout)}"
+        return Probe(reason=reason, failed=sought.has_plugin)
 
 
-def _read(family: str, title: str, platforms: Sequence[str], rows: list[Any]) -> Probe:
-    devices = [row for platform, *row in rows if platform in platforms]
+def _read(sought: Sought, rows: list[Any], said: list[str], version: str) -> Probe:
+    devices = [row for platform, *row in rows if platform in sought.platforms]
     if not devices:
-        return Probe(reason=f"no {title}: jax found platforms {', '.join(sorted({row[0] for row in rows}))}")
+        return _none(sought, sorted({row[0] for row in rows}), said)
+    if "rocm" in version.lower():
+        return Probe(reason=f"no {sought.title}: {devices[0][0]} under ROCm is not supported")
     return Probe(
         devices=tuple(
-            Device(family=family, ordinal=ordinal, name=name, memory_bytes=memory, uuid=uuid, unidentified=unidentified)
+            Device(
+                family=sought.family,
+                ordinal=ordinal,
+                name=name,
+                memory_bytes=memory,
+                uuid=uuid,
+                unidentified=unidentified,
+            )
             for ordinal, (name, memory, uuid, unidentified) in enumerate(devices)
         )
     )
 
 
+def _none(sought: Sought, platforms: Sequence[str], said: Sequence[str]) -> Probe:
+    """No device was found; the probe is failed unless what jax says of the plugin is that there is none."""
+    reason = f"no {sought.title}: jax found platforms {', '.join(platforms)}"
+    about = [text for text in said if sought.plugin in text.lower() and any(word in text for word in FAILURES)]
+    if not about or not sought.has_plugin:
+        return Probe(reason=reason)
+    is_absent = not sought.is_on_host and any(word in about[0] for word in NO_DEVICE)
+    return Probe(reason=f"{reason}; {_first_line(about[0])}", failed=not is_absent)
+
+
+def _plugins() -> Iterator[str]:
+    """The names of jax's plugins that are installed, and libtpu, which jax knows by itself. Imports none."""
+    if find_spec("libtpu") or "TPU_LIBRARY_PATH" in os.environ:
+        yield "libtpu"
+    if folder := find_spec("jax_plugins"):
+        yield from (module.name for module in pkgutil.iter_modules(folder.submodule_search_locations))
+    yield from (point.value for point in metadata.entry_points(group="jax_plugins"))
+
+
 def _last_line(text: str) -> str:
     lines = [line for line in text.splitlines() if line.strip()]
     return lines[-1].strip() if lines else "no message"
+
+
+def _first_line(text: str) -> str:
+    return text.splitlines()[0].strip()

@@ -43,10 +43,12 @@ class Device:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """The devices found, or why there are none."""
+    """The devices found, or why there are none. It is failed where nobody could look, though what drives them is
+    installed: there may be devices, so their cases fail and are not skipped."""
 
     devices: tuple[Device, ...] = ()
     reason: str = ""
+    failed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from importlib import metadata
 
-from pytest_npubench.backends.jax_probe import probe_jax
+from pytest_npubench.backends.jax_probe import Sought, probe_jax
 from pytest_npubench.backends.protocol import Device, Probe, Runtime, Stack, class_of
 from pytest_npubench.backends.telemetry.state import Telemetry
 from pytest_npubench.backends.telemetry.tpu import TIMEOUT_S, TpuTelemetry, chip_of, visible_chips
@@ -16,6 +16,7 @@ from pytest_npubench.backends.telemetry.vendor_call import PatientTelemetry, Ven
 BOUNDS = {1: "1,1,1", 2: "1,2,1", 4: "2,2,1"}
 """The shape that so many chips of a host are to libtpu (TPU_CHIPS_PER_PROCESS_BOUNDS)."""
 LIBTPU = VendorCalls("libtpu", 2 * TIMEOUT_S)  # its program has a limit of its own
+SOUGHT = Sought(family="tpu", title="TPU", platforms=("tpu",), plugin="tpu", nodes=("/dev/accel0", "/dev/vfio/0"))
 TWO_DEVICES_A_CHIP = re.compile(r"TPU (v2|v3)\b|TPU ?7x|TPU v7x", re.IGNORECASE)
 
 
@@ -24,7 +25,7 @@ class TpuBackend:
 
     def probe(self, timeout_s: float) -> Probe:
         """Looks for TPUs; a device's uuid is its id without TPU_VISIBLE_CHIPS, which may hide others."""
-        probe = probe_jax(self.family, "TPU", ("tpu",), timeout_s)
+        probe = probe_jax(SOUGHT, timeout_s)
         chips = visible_chips()
         if chips is None:
             return probe

@@ -20,7 +20,7 @@ from pytest_npubench.campaign.protocol import CampaignPlan, CaseKind
 from pytest_npubench.core.case import Case
 from pytest_npubench.errors import NpubenchError
 
-# JAX is given XLA_PYTHON_CLIENT_MEM_FRACTION = 0.9; others take what they need, beside a CUDA context of half a GB.
+# JAX is given XLA_CLIENT_MEM_FRACTION = 0.9; others take what they need, beside a CUDA context of half a GB.
 USABLE_FRACTIONS = {"jax": 0.9}
 USABLE_FRACTION = 0.95
 

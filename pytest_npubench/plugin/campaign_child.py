@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_npubench.backends.jax_probe import set_memory_share
 from pytest_npubench.backends.protocol import Runtime
 from pytest_npubench.backends.telemetry.disturbance import DisturbanceLimits
 from pytest_npubench.campaign.callable_timing import no_instrumentation
@@ -134,7 +135,7 @@ def _open(session: BenchSession, task: CampaignTask) -> tuple[Runtime, Fingerpri
     """Open the devices. Where the environment hides all others, what is there are these, in their order."""
     devices = task.devices
     limit_jax({devices[0].family})
-    os.environ.setdefault("XLA_PYTHON_CLIENT_MEM_FRACTION", str(JAX_SHARE))  # nobody else computes in this process
+    set_memory_share(os.environ, JAX_SHARE)  # nobody else computes in this process
     if task.environment:
         devices = tuple(replace(device, visible_index=index) for index, device in enumerate(devices))
     opened = OpenDevices(session.config.rootpath, session.settings.compile_cache, Fingerprint.digest)

@@ -22,6 +22,7 @@ import pytest
 from pytest_npubench.core import families
 from pytest_npubench.core.hardware import CLASSES
 from pytest_npubench.errors import BrokenEntryError, ConfigError, NpubenchError
+from pytest_npubench.plain_text import plain
 from pytest_npubench.suites import case_kind, names, suite
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from pytest_npubench.suites.protocol import Suite
 
 DEVICES: pytest.StashKey[tuple[Device, ...]] = pytest.StashKey()
+PROBE_FAILED: pytest.StashKey[str] = pytest.StashKey()
+"""Why nobody could look for an item's devices, which may be there: the item fails."""
 FIXTURE = "npubench"
 NOT_NAMED = object()
 """The parameter of a test whose suite runs only by name, in a run that does not name it."""
@@ -81,6 +84,12 @@ def expanded_case(item: pytest.Item) -> ExpandedCase | None:
     callspec = getattr(item, "callspec", None)
     case = callspec.params.get("npubench_case") if callspec else None
     return case if isinstance(case, ExpandedCase) else None
+
+
+def fail_unprobed(item: pytest.Item) -> None:
+    """Fails the test of an item whose devices nobody could look for."""
+    if PROBE_FAILED in item.stash:
+        pytest.fail(plain(item.stash[PROBE_FAILED]), pytrace=False)
 
 
 def is_named(of: Suite, item: pytest.Item) -> bool:

@@ -29,7 +29,7 @@ from pytest_npubench.core.measurement import Samples
 from pytest_npubench.errors import ConfigError, DeviceError, MeasurementError, StoreError
 from pytest_npubench.plugin import fresh_process
 from pytest_npubench.plugin.fresh_process import again_folder, fresh_command, fresh_environment
-from pytest_npubench.plugin.items import DEVICES, NODE_ID, runs_again
+from pytest_npubench.plugin.items import DEVICES, NODE_ID, fail_unprobed, runs_again
 from pytest_npubench.plugin.own_definition import CallableLimits, own_case
 from pytest_npubench.plugin.own_families import wrong_families
 from pytest_npubench.plugin.regression import MeasuredCase
@@ -62,6 +62,7 @@ class Measure:
     @classmethod
     def of(cls, request: pytest.FixtureRequest, session: BenchSession) -> Measure:
         """Fails the test at its setup, before any device is opened, where its markers are wrong."""
+        fail_unprobed(request.node)
         wrong = wrong_families(request.node) if DEVICES not in request.node.stash else ""
         try:
             limits = CallableLimits.from_pytest_item(request.node)

@@ -11,6 +11,7 @@ families that are absent go, unless all are: then one stays and skips with every
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -91,7 +92,7 @@ def wanted(item: pytest.Item, probe: Probe) -> Probe:
         return probe
     devices = tuple(device for device in probe.devices if any(name in _classes(device) for name in classes))
     if devices or not probe.devices:
-        return Probe(devices=devices, reason=probe.reason)
+        return replace(probe, devices=devices)
     present = ", ".join(device.name for device in probe.devices)
     return Probe(reason=f"no {' or '.join(map(str.upper, classes))} here: found {present}")
 

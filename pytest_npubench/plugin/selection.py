@@ -16,7 +16,15 @@ from pytest_npubench.campaign.memory import why_not_fit
 from pytest_npubench.engines import REFERENCE
 from pytest_npubench.errors import NpubenchError, did_you_mean
 from pytest_npubench.plain_text import plain
-from pytest_npubench.plugin.items import DEVICES, NODE_ID, ExpandedCase, expanded_case, is_own, node_id
+from pytest_npubench.plugin.items import (
+    DEVICES,
+    NODE_ID,
+    PROBE_FAILED,
+    ExpandedCase,
+    expanded_case,
+    is_own,
+    node_id,
+)
 
 if TYPE_CHECKING:
     from pytest_npubench.core.hardware import HardwareSpec
@@ -34,10 +42,17 @@ class Miss(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """Why a case does not run here."""
+    """Why a case does not run here. It fails where nobody could look for its devices."""
 
     miss: Miss
     reason: str
+    failed: bool = False
+
+    def mark(self, item: pytest.Item) -> None:
+        if self.failed:
+            item.stash[PROBE_FAILED] = self.reason
+        else:
+            item.add_marker(pytest.mark.skip(reason=plain(self.reason)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,7 +218,7 @@ def _placed(item: pytest.Item, here: _Here) -> list[pytest.Item]:
         groups, skip = _able(groups, expanded)
     if skip is not None:
         here.reasons.note_miss(item, skip)
-        item.add_marker(pytest.mark.skip(reason=plain(skip.reason)))
+        skip.mark(item)
         return [item]
     several = len(groups) > 1
     return [_on(item, group, several=several) for group in groups]
@@ -220,11 +235,12 @@ def _placed_user_test(item: pytest.Item, here: _Here) -> list[pytest.Item]:
     if probe.devices and (reason := why_no_callables(families[0])):
         probe = Probe(reason=f"found {', '.join(dict.fromkeys(one.name for one in probe.devices))}, but {reason}")
     groups, skip = _groups(probe, None, here.ordinals)
-    here.user_tests.append((item, "" if skip is None else skip.reason))
+    failed = skip is not None and skip.failed
+    here.user_tests.append((item, "" if skip is None or failed else skip.reason))
     if skip is not None:
         here.reasons.note_miss(item, skip)
-        if not isinstance(item, OneFamily):
-            item.add_marker(pytest.mark.skip(reason=plain(skip.reason)))
+        if failed or not isinstance(item, OneFamily):
+            skip.mark(item)
         return [item]
     return [_on(item, group, several=len(groups) > 1) for group in groups]
 
@@ -252,7 +268,7 @@ def _groups(
 ) -> tuple[list[tuple[Device, ...]], Skip | None]:
     """The device groups that match, or why none does."""
     if not probe.devices:
-        return [], Skip(Miss.NO_DEVICE, probe.reason)
+        return [], Skip(Miss.NO_DEVICE, probe.reason, probe.failed)
     matching = [device for device in probe.devices if spec is None or spec.matches(device.name)]
     names = ", ".join(dict.fromkeys(device.name for device in probe.devices))
     if spec is not None and not matching:

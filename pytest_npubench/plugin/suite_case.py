@@ -14,7 +14,7 @@ from pytest_npubench.errors import BrokenEntryError, JournalError, NpubenchError
 from pytest_npubench.plain_text import plain
 from pytest_npubench.plugin.benchmark_bridge import mirror
 from pytest_npubench.plugin.campaign_time import CAMPAIGN_TIME, CampaignTime
-from pytest_npubench.plugin.items import DEVICES, ExpandedCase, node_id
+from pytest_npubench.plugin.items import DEVICES, ExpandedCase, fail_unprobed, node_id
 from pytest_npubench.verdict import Verdict, VerdictKind
 from pytest_npubench.verdict.case_record import judgement_of
 from pytest_npubench.verdict.result import JudgedCase, Judgement
@@ -41,6 +41,7 @@ class SuiteCase:
         if not isinstance(expanded, ExpandedCase):
             where = plain(request.node.nodeid)
             raise pytest.UsageError(f"{where}: npubench_case needs the marker npubench_cases(kind)")
+        fail_unprobed(request.node)
         return cls(request, session, expanded)
 
     def run(self) -> Judgement:

@@ -6,6 +6,8 @@ except where a test says that its process is real.
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -18,10 +20,18 @@ from pytest_npubench.backends import backend, cpu, jax_probe, neuron
 from pytest_npubench.backends.protocol import Device, Probe
 from pytest_npubench.processes import guarded
 
-TWO_TPUS = '[["tpu", "TPU v5 lite", 17066622976, null, ""], ["tpu", "TPU v5 lite", 17066622976, null, ""]]'
-GPU = '["gpu", "NVIDIA H100 80GB HBM3", 63876956160, {}]'
-TWO_GPUS = "[" + GPU.format('"GPU-b", ""') + ", " + GPU.format('null, "the CUDA driver tells no UUID of it"') + "]"
-HOST_ONLY = '[["cpu", "cpu", null, null, ""]]'
+
+def listed(*rows: list[Any], said: tuple[str, ...] = (), version: str = "cuda 13000") -> str:
+    """What the process that asks jax prints: its devices, what jax's log said, and the version of its platform."""
+    return json.dumps([rows, said, version])
+
+
+TPU = ["tpu", "TPU v5 lite", 17066622976, None, ""]
+TWO_TPUS = listed(TPU, TPU)
+GPU = ["gpu", "NVIDIA H100 80GB HBM3", 63876956160]
+TWO_GPUS = listed([*GPU, "GPU-b", ""], [*GPU, None, "the CUDA driver tells no UUID of it"])
+CPU = ["cpu", "cpu", None, None, ""]
+HOST_ONLY = listed(CPU)
 
 Fake = Callable[..., None]
 
@@ -72,6 +82,11 @@ def test_tpus_found(answers: Fake) -> None:
         ("tpu", "", "no TPU: jax gave no list of devices: no message"),
         ("tpu", f"{HOST_ONLY}\nbye\n", "no TPU: jax gave no list of devices: bye"),
         ("tpu", "7", "no TPU: jax gave no list of devices: 7"),
+        (
+            "cuda",
+            listed(["gpu", "AMD Instinct MI300X", 206e9, None, "no libcuda"], version="PJRT C API\nrocm 60443484"),
+            "no NVIDIA GPU: AMD Instinct MI300X under ROCm is not supported",
+        ),
     ],
 )
 def test_jax_finds_other_devices_or_says_something_else(answers: Fake, family: str, stdout: str, words: str) -> None:
@@ -120,10 +135,80 @@ def test_the_question_takes_no_gpu_memory(monkeypatch: pytest.MonkeyPatch) -> No
         return subprocess.CompletedProcess(command, 0, HOST_ONLY, "")
 
     monkeypatch.setattr(guarded, "run", run)
+    monkeypatch.setenv("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.5")
     backend("cuda").probe(3.0)
     assert asked["env"]["XLA_PYTHON_CLIENT_PREALLOCATE"] == "false"
-    assert asked["env"]["XLA_PYTHON_CLIENT_MEM_FRACTION"] == "1.0"  # the limit it tells is all of the memory
+    assert asked["env"]["XLA_CLIENT_MEM_FRACTION"] == "1.0"  # the limit it tells is all of the memory
+    assert "XLA_PYTHON_CLIENT_MEM_FRACTION" not in asked["env"]
     assert asked["limit_s"] == 3.0
+
+
+@pytest.mark.parametrize(
+    ("users", "share"),
+    [
+        ({}, "0.9"),
+        ({"XLA_CLIENT_MEM_FRACTION": "0.4"}, "0.4"),
+        ({"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.3"}, "0.3"),
+        ({"XLA_CLIENT_MEM_FRACTION": "0.4", "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.3"}, "0.4"),
+    ],
+)
+def test_the_share_of_memory_has_one_name(monkeypatch: pytest.MonkeyPatch, users: dict[str, str], share: str) -> None:
+    """jaxlib itself reads the variables, and raises where both names are set."""
+    from jaxlib.xla_client import generate_pjrt_gpu_plugin_options
+
+    for name in (jax_probe.MEMORY_SHARE, jax_probe.DEPRECATED_MEMORY_SHARE):
+        monkeypatch.setenv(name, users.get(name, ""))
+    jax_probe.set_memory_share(os.environ, 0.9)
+    assert generate_pjrt_gpu_plugin_options()["memory_fraction"] == float(share)
+
+
+@pytest.mark.parametrize(
+    ("raised", "is_on_bus", "failed"),
+    [
+        ("ValueError('planted')", False, True),
+        ("RuntimeError('operation cuInit(0) failed: CUDA_ERROR_NO_DEVICE')", False, False),
+        ("RuntimeError('operation cuInit(0) failed: CUDA_ERROR_NO_DEVICE')", True, True),
+    ],
+)
+def test_a_plugin_that_does_not_start(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, raised: str, is_on_bus: bool, failed: bool
+) -> None:
+    """A REAL jax starts a FAKE plugin of CUDA. Nobody knows then whether there is a GPU, unless the driver says that
+    there is none and the PCI bus, a FAKE one, shows none either."""
+    plugin = tmp_path / "jax_plugins" / "xla_cuda13" / "__init__.py"
+    plugin.parent.mkdir(parents=True)
+    plugin.write_text(f"def initialize():\n    raise {raised}\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    bus = tmp_path / "bus" / "0000:01:00.0"
+    bus.mkdir(parents=True)
+    (bus / "vendor").write_text("0x10de\n" if is_on_bus else "0x8086\n", encoding="ascii")
+    monkeypatch.setattr(jax_probe, "PCI_VENDORS", bus.parent)
+    probe = backend("cuda").probe(60)
+    assert probe.failed is failed
+    assert probe.devices == ()
+    assert "xla_cuda13.initialize()" in probe.reason
+    assert raised.split("'")[1] in probe.reason
+    assert not backend("tpu").probe(60).failed
+
+
+@pytest.mark.parametrize("word", ["cuda", "tpu"])
+def test_a_probe_without_an_answer_failed_where_the_plugin_is_installed(
+    monkeypatch: pytest.MonkeyPatch, answers: Fake, word: str
+) -> None:
+    answers(error=subprocess.TimeoutExpired("python", 5))
+    assert not backend(word).probe(5).failed
+    monkeypatch.setattr(jax_probe, "_plugins", lambda: iter([f"the-{word}-plugin"]))
+    for wrong in (
+        {"error": OSError(12, "no memory")},
+        {"returncode": 1},
+        {"stdout": "7"},
+        {"error": subprocess.TimeoutExpired("python", 5)},
+    ):
+        answers(**wrong)
+        assert backend(word).probe(5).failed
+    answers(stdout=HOST_ONLY)
+    assert not backend(word).probe(5).failed
 
 
 def test_which_gpus_they_are_or_why_nobody_knows(answers: Fake) -> None:

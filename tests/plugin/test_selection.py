@@ -76,6 +76,21 @@ def test_only_selected_families_are_probed_once_each(absent):
     assert not absent.journal_path.exists()
 
 
+def test_cases_fail_where_nobody_could_look_for_their_devices(project):
+    """FAKE probes: of TPUs one that failed."""
+    failing = FAKE_ABSENCE.replace('{self.family}")\n\n\ndef', '{self.family}", failed=self.family == "tpu")\n\n\ndef')
+    project.write("conftest.py", failing + (project.root / "conftest.py").read_text())
+    project.write("test_mine.py", "import pytest\n\n\n@pytest.mark.npu\ndef test_mine(npubench):\n    pass\n")
+    result = project.run("-m", "(tpu or neuron) and not scheduling", "-k", "mine or canary")
+    outcomes = result.parseoutcomes()
+    assert result.ret == 1
+    assert outcomes["errors"] > 1
+    assert outcomes["skipped"] > 1
+    result.stdout.fnmatch_lines(["ERROR *test_mine*tpu*fake absence of tpu"])
+    refused = project.run("-m", "tpu", "--npubench-require", "tpu")
+    assert refused.ret == pytest.ExitCode.USAGE_ERROR
+
+
 def test_class_and_suite_markers_select(absent):
     result = absent.run("--collect-only", "-q", "-m", "npu and buckets")
     specs = load_all([default_directory()]).values()
