@@ -26,6 +26,8 @@ from pytest_npubench.errors import DeviceUnavailableError
 NVML = VendorCalls("NVML")
 T = TypeVar("T")
 LIBRARY = "libcuda.so.1"
+DRIVER_SETTINGS = ("CUDA_LAUNCH_BLOCKING", "CUDA_DEVICE_MAX_CONNECTIONS", "CUBLAS_WORKSPACE_CONFIG")
+"""What changes how CUDA and its libraries run the same kernels, whoever launches them."""
 SOUGHT = Sought(
     family="cuda",
     title="NVIDIA GPU",
@@ -85,8 +87,11 @@ class CudaBackend:
 
 
 def _with_facts(stack: Stack, devices: Sequence[Device]) -> Stack:
-    """Adds ECC and MIG to the device's class: both change the bandwidth, memory and size of one model of GPU."""
-    stack = dataclasses.replace(stack, driver=_nvml(_driver))
+    """Adds the driver and its settings, and ECC and MIG to the device's class: both change the bandwidth, memory and
+    size of one model of GPU."""
+    settings = [f"{name}={value}" for name in DRIVER_SETTINGS if (value := os.environ.get(name))]
+    compiler = ", ".join([stack.compiler, *settings]) if stack.compiler else stack.compiler
+    stack = dataclasses.replace(stack, driver=_nvml(_driver), compiler=compiler)
     if unidentified := next((device.unidentified for device in devices if device.unidentified), ""):
         return dataclasses.replace(stack, extra=(*stack.extra, ("telemetry", f"none: {unidentified}")))
     facts: Mapping[str, Any] = _nvml(lambda nvml: _facts(nvml, devices)) or {}

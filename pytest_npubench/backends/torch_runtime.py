@@ -17,7 +17,14 @@ from pytest_npubench.backends.telemetry.state import Telemetry
 from pytest_npubench.core.measurement import CompileRecord
 from pytest_npubench.errors import DeviceUnavailableError, MeasurementError
 
-KERNEL_SETTINGS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NVIDIA_TF32_OVERRIDE", "PYTORCH_CUDA_ALLOC_CONF")
+KERNEL_SETTINGS = (
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NVIDIA_TF32_OVERRIDE",
+    "TORCH_BLAS_PREFER_CUBLASLT",
+    "PYTORCH_ALLOC_CONF",  # as in expandable_segments:True
+    "PYTORCH_CUDA_ALLOC_CONF",  # its name before torch 2.9
+)
 
 
 class TorchRuntime:
@@ -73,5 +80,9 @@ class TorchRuntime:
     def _kernels(self) -> list[str]:
         """The settings that decide which kernels run."""
         if self._family == "cuda":
-            return [f"CUDA {torch.version.cuda}", f"cuDNN {torch.backends.cudnn.version()}"]
+            from torch.nn import attention  # takes two seconds, which a CPU need not wait
+
+            active = getattr(attention, "current_flash_attention_impl", lambda: None)()
+            flash = [f"FlashAttention {active}"] if active else []
+            return [f"CUDA {torch.version.cuda}", f"cuDNN {torch.backends.cudnn.version()}", *flash]
         return [torch.backends.cpu.get_cpu_capability(), f"{torch.get_num_threads()} threads"]

@@ -1,6 +1,6 @@
 """Canary kernels: three small programs that tell what a stack does to compute, memory and launches by themselves.
 
-    matmul     a square matrix product: 2 n^3 operations
+    matmul     a square product of random matrices: 2 n^3 operations
     copy       one buffer into another, larger than the caches: 2 x its bytes of traffic
     dispatch   an addition of eight numbers, waited for each time: what it costs to launch anything
 
@@ -92,9 +92,9 @@ class CanaryKernels:
         import numpy as np
 
         size = sizes(sharding.mesh.devices.flat[0].platform)
-        matrix = _on_devices(
-            np.full((size.matmul_rows,) * 2, 1 / size.matmul_rows, jnp.dtype(size.matmul_dtype)), sharding
-        )
+        # random, since a constant takes so little power that a lowered power cap would not show
+        values = np.random.default_rng(0).standard_normal((size.matmul_rows,) * 2, np.float32)
+        matrix = _on_devices(values.astype(jnp.dtype(size.matmul_dtype)), sharding)
         run = self._compiler.compile("canary-matmul", jnp.matmul, matrix, matrix, out=sharding)
         return lambda: _wait(run(matrix, matrix))
 

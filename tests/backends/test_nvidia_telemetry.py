@@ -104,6 +104,21 @@ def test_the_older_name_of_the_reasons() -> None:
     assert read(nvml).throttle_reasons == ("gpu_idle", "hw_thermal_slowdown")
 
 
+@pytest.mark.parametrize("removed", [True, False])
+def test_what_cuda_14_removes_has_its_successors(removed: bool) -> None:
+    """FAKE: a driver that knows both, and one without the older calls."""
+    counters = [SimpleNamespace(nvmlReturn=0, value=SimpleNamespace(ullVal=ns)) for ns in (2_500_000_000, 0)]
+    nvml = FakeNvml(TemperatureV=61, FieldValues=lambda fields: {(74, 75): counters}[tuple(fields)])
+    before = read(FakeNvml())
+    nvml.missing = {"Temperature", "ViolationStatus", "ApplicationsClock"} if removed else set()
+    state = read(nvml)
+    assert (state.temperature_c, state.throttled_s) == (before.temperature_c, before.throttled_s)
+    clocks = "clocks up to" if removed else "application clocks"
+    assert nvidia.Gpu(nvml, GPU).clock_policy() == f"{clocks} 1980/2619 MHz"
+    counters[1].nvmlReturn = 3  # not supported
+    assert read(nvml).throttled_s == before.throttled_s[:1]
+
+
 def test_every_reason_has_a_name() -> None:
     assert reason_names(0) == ()
     assert reason_names(0x1 | 0x2 | 0x10 | 0x100) == (
@@ -197,16 +212,19 @@ def test_a_gpu_is_asked_for_by_its_uuid_alone() -> None:
 def test_facts_of_the_stack(monkeypatch: pytest.MonkeyPatch) -> None:
     nvml = FakeNvml(EnforcedPowerLimit=600_000)
     monkeypatch.setitem(sys.modules, "pynvml", nvml)  # type: ignore[arg-type]
+    monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
     stack = _with_facts(STACK, [GPU])
     assert stack == dataclasses.replace(
         STACK,
         device_class="NVIDIA H200, ECC on",
         driver="570.86.15",
+        compiler="jaxlib, CUDA_LAUNCH_BLOCKING=1",
         power_policy="600 W (default 700 W)",
         firmware="VBIOS 96.00.5E.00.01",
         clock_policy="application clocks 1980/2619 MHz",
     )
     assert nvml.num_open == 0
+    monkeypatch.delenv("CUDA_LAUNCH_BLOCKING")
     nvml.answers |= {"EccMode": [0, 1], "MigMode": [1, 0], "EnforcedPowerLimit": 700_000}
     assert _with_facts(STACK, [GPU]).device_class == "NVIDIA H200, ECC off, MIG"
     assert _with_facts(STACK, [GPU]).power_policy == "700 W"

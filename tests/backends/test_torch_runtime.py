@@ -21,10 +21,11 @@ def runtime():
 
 def test_the_stack_names_torch_and_what_chooses_its_kernels(runtime, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    monkeypatch.setenv("PYTORCH_ALLOC_CONF", "expandable_segments:True")
     stack = runtime.stack()
     assert stack.runtime == f"torch {torch.__version__}"
     assert torch.backends.cpu.get_cpu_capability() in stack.compiler
-    assert "OMP_NUM_THREADS=2" in stack.compiler
+    assert stack.compiler.endswith("OMP_NUM_THREADS=2, PYTORCH_ALLOC_CONF=expandable_segments:True")
     assert stack.device_class.startswith("A processor, ")
     assert runtime.devices == ["cpu"]
     assert runtime.telemetry() is not None

@@ -34,6 +34,7 @@ REASONS = {
     0x400: "reliability",
 }
 VIOLATIONS = {0: "power_violation", 1: "thermal_violation"}  # NVML_PERF_POLICY_POWER and _THERMAL
+FIRST_VIOLATION_FIELD = 74  # NVML_FI_DEV_PERF_POLICY_POWER; the other policies' counters follow it
 GRAPHICS, SM, MEMORY = 0, 1, 2  # nvmlClockType_t
 TEMPERATURE_OF_GPU = 0  # nvmlTemperatureSensors_t
 NO_ENERGY = "unavailable: NVML tells no total energy of this GPU (it is there from Volta on)"
@@ -89,7 +90,7 @@ class Gpu:
             sm_clock_hz=_scaled(self.ask("ClockInfo", SM), 1e6),
             memory_clock_hz=_scaled(self.ask("ClockInfo", MEMORY), 1e6),
             max_clock_hz=_scaled(self.ask("MaxClockInfo", GRAPHICS), 1e6),
-            temperature_c=_scaled(self.ask("Temperature", TEMPERATURE_OF_GPU), 1),
+            temperature_c=_scaled(self._temperature(), 1),
             power_w=_scaled(self.ask("PowerUsage"), 1e-3),
             power_limit_w=_scaled(self.ask("EnforcedPowerLimit"), 1e-3),
             memory_used_bytes=None if memory is None else float(memory.used),
@@ -111,9 +112,13 @@ class Gpu:
         return f"{limit:g} W" if usual in (None, limit) else f"{limit:g} W (default {usual:g} W)"
 
     def clock_policy(self) -> str | None:
-        """Application clocks of graphics and memory. Clocks locked by `nvidia-smi -lgc` are not told by NVML."""
-        clocks = [self.ask("ApplicationsClock", kind) for kind in (GRAPHICS, MEMORY)]
-        return None if None in clocks else f"application clocks {clocks[0]}/{clocks[1]} MHz"
+        """Application clocks of graphics and memory, or the highest clocks of a GPU or a driver without application
+        clocks, which CUDA 14 removes. Clocks locked by `nvidia-smi -lgc` are not told by NVML."""
+        for words, name in (("application clocks", "ApplicationsClock"), ("clocks up to", "MaxClockInfo")):
+            clocks = [self.ask(name, kind) for kind in (GRAPHICS, MEMORY)]
+            if None not in clocks:
+                return f"{words} {clocks[0]}/{clocks[1]} MHz"
+        return None
 
     def firmware(self) -> str | None:
         version = self.ask("VbiosVersion")
@@ -145,9 +150,21 @@ class Gpu:
             bits = self.ask("CurrentClocksThrottleReasons")
         return None if bits is None else reason_names(bits)
 
+    def _temperature(self) -> float | None:
+        degrees: float | None = self.ask("TemperatureV", TEMPERATURE_OF_GPU)
+        if degrees is None:  # before CUDA 13; CUDA 14 removes this one
+            degrees = self.ask("Temperature", TEMPERATURE_OF_GPU)
+        return degrees
+
     def _violations(self) -> tuple[tuple[str, float], ...] | None:
-        statuses = [(name, self.ask("ViolationStatus", policy)) for policy, name in VIOLATIONS.items()]
-        return tuple((name, status.violationTime / 1e9) for name, status in statuses if status is not None) or None
+        """Seconds for which clocks were held down. CUDA 14 removes ViolationStatus, whose counters are fields too."""
+        fields = self.ask("FieldValues", [FIRST_VIOLATION_FIELD + policy for policy in VIOLATIONS]) or ()
+        named = zip(VIOLATIONS.values(), fields, strict=False)
+        times_ns = [(name, field.value.ullVal) for name, field in named if not field.nvmlReturn]
+        if not times_ns:
+            statuses = [(name, self.ask("ViolationStatus", policy)) for policy, name in VIOLATIONS.items()]
+            times_ns = [(name, status.violationTime) for name, status in statuses if status is not None]
+        return tuple((name, time_ns / 1e9) for name, time_ns in times_ns) or None
 
     def _cut_up(self) -> bool:
         mode = self.ask("MigMode")
