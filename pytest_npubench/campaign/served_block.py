@@ -160,7 +160,7 @@ class ServedBlock(Visit):
         columns["request.counted_by"] = self.counted_by
         columns["client.remarks"] = self.remarks
         for name, values in self.log.columns().items():
-            if name != "energy_j":
+            if name != "energy_j" and None not in values:
                 columns[f"iteration.{name}"] = [round(value, DIGITS) for value in values]
         columns[RUN] = [self.started_s, self.ended_s, self.num_layers, self.rate_per_s, *limits]
         columns["energy_j"] = () if self.energy_j is None else (self.energy_j,)

@@ -95,6 +95,8 @@ class IterationOutcome:
     union of prefill and decode rows, summed over layers (Layered Prefill, section 3.1); padding rows never count there
     but in `padded_expert_activations`, which is the number with them. expert_load_bytes are activations times the bytes
     of one expert. kv_bytes and hidden_bytes are held when the iteration ends; energy_j is None where nothing tells it.
+    host_s is from the iteration's start until its last launch returned, where the device computes beside the host and
+    the host never waits for it; None elsewhere, as on a CPU.
     """
 
     duration_s: float | None = None
@@ -105,6 +107,7 @@ class IterationOutcome:
     kv_bytes: int = 0
     hidden_bytes: int = 0
     energy_j: float | None = None
+    host_s: float | None = None
 
 
 class Executor(Protocol):

@@ -21,7 +21,9 @@ COSTS = (
     "kv_bytes",
     "hidden_bytes",
     "energy_j",
+    "host_s",
 )
+MAYBE_UNKNOWN = ("energy_j", "host_s")
 COLUMNS = (
     *TIMES,
     "num_decode",
@@ -41,7 +43,7 @@ class IterationLog:
     tokens of the pass that has them, the layers that these ran through, and over these tokens how many each attends to,
     itself counted: 3 tokens behind 10 make 11 + 12 + 13 pairs. num_running counts all admitted requests, in flight or
     decoding, and num_waiting the queue, both while the iteration ran. The others are those of IterationOutcome;
-    energy_j is None where nothing told it.
+    energy_j and host_s are None where nothing told them.
     """
 
     __slots__ = COLUMNS
@@ -60,10 +62,11 @@ class IterationLog:
     kv_bytes: array[int]
     hidden_bytes: array[int]
     energy_j: list[float | None]
+    host_s: list[float | None]
 
     def __init__(self) -> None:
         for name in COLUMNS:
-            setattr(self, name, [] if name == "energy_j" else array("d" if name in TIMES else "q"))
+            setattr(self, name, [] if name in MAYBE_UNKNOWN else array("d" if name in TIMES else "q"))
 
     def __len__(self) -> int:
         return len(self.end_s)
@@ -100,6 +103,7 @@ class IterationLog:
         self.kv_bytes.append(outcome.kv_bytes)
         self.hidden_bytes.append(outcome.hidden_bytes)
         self.energy_j.append(outcome.energy_j)
+        self.host_s.append(outcome.host_s)
 
     def add(self, outcome: IterationOutcome, **others: float) -> None:
         """One iteration more: what it cost, and its entries in the other columns by name."""
@@ -109,13 +113,13 @@ class IterationLog:
             getattr(self, name).append(value)
 
     def extend(self, columns: Mapping[str, Sequence[float | None]], by_s: float = 0.0) -> None:
-        """Iterations more, by column; their times so much later. What no column says is 0, and energy unknown."""
-        unknown = dict.fromkeys(COLUMNS, 0) | {"energy_j": None}
+        """Iterations more, by column; their times so much later. What no column says is 0, or unknown."""
+        unknown = dict.fromkeys(COLUMNS, 0) | dict.fromkeys(MAYBE_UNKNOWN)
         for name, column in self.columns().items():
             values: Iterable[Any] = columns.get(name) or [unknown[name]] * len(columns.get("end_s", ()))
             if name in TIMES:
                 values = [value + by_s for value in values]
-            column.extend(values if name == "energy_j" or name in TIMES else map(int, values))
+            column.extend(values if name in (*MAYBE_UNKNOWN, *TIMES) else map(int, values))
 
     def columns(self) -> dict[str, Any]:
         """Each column by its name."""

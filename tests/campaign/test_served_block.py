@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pytest_npubench.campaign.served_block import Calibration, ServedBlock, failures_of, pooled
 from pytest_npubench.errors import MeasurementError
-from pytest_npubench.serving.iteration import IterationOutcome
+from pytest_npubench.serving.iteration import IterationOutcome, IterationPlan
 from pytest_npubench.serving.log import IterationLog
 from pytest_npubench.serving.metrics import RequestRecord, Slo
 from pytest_npubench.serving.result import ServingResult
@@ -186,6 +186,11 @@ def requests(draw: st.DrawFn) -> RequestRecord:
 def test_every_block_comes_back_as_it_was(drawn, slo):
     records = tuple(replace(record, id=index) for index, record in enumerate(drawn))
     block = ServedBlock(records=records, ended_s=1e4, rate_per_s=2.0, slo=slo)
+    for host_s in (0.25, None) if slo is None else (0.25, 0.5):
+        block.log.append(0.0, 1.0, IterationPlan(), IterationOutcome(host_s=host_s), num_running=1, num_waiting=0)
     columns = json.loads(json.dumps(block.columns()))
+    assert columns.get("iteration.host_s") == (None if slo is None else [0.25, 0.5])
+    if slo is None:  # what not every iteration tells is not kept
+        block.log.host_s[:] = [None, None]
     assert all(columns.values())  # the rounds of a campaign take no empty column
     assert ServedBlock.of_columns(columns) == (block,)

@@ -16,6 +16,7 @@ from pytest_npubench.reports import definitions, html, svg
 from pytest_npubench.reports.plot_parts import DrawnSeries
 from pytest_npubench.store.journal import Journal
 from pytest_npubench.suites import shown
+from pytest_npubench.suites.scheduling.figures import host_words
 from pytest_npubench.suites.scheduling.kinds.policy import PolicyDetail
 from pytest_npubench.suites.scheduling.points import figures_in
 from pytest_npubench.suites.scheduling.report.policy import served_loads
@@ -104,6 +105,18 @@ def test_the_table_of_policies_has_every_figure_with_its_meaning(page: Element) 
     ]
     assert len(body) == 11  # energy per prompt and output token is in neither case; latencies have their own table
     assert "Settings: chunked: chunk_size_tokens = 64; layered: tokens_per_iteration = 64, merge_cap" in page.text
+
+
+def test_the_hosts_part_stands_beside_tbt() -> None:
+    detail = policy_detail("chunked")
+    tbt = replace(detail.figures["tbt_mean_s"], value=0.0168)
+    measured = {**detail.figures, "tbt_mean_s": tbt, "tbt_host_mean_s": replace(tbt, value=0.0041, interval=None)}
+    assert host_words(measured) == "4.1 of 16.8 ms of a TBT are the host's"
+    assert host_words({**measured, "tbt_host_mean_s": replace(tbt, value=None, note="unknown")}) == ""
+    records = [policy_record("chunked", detail=replace(detail, figures=measured))]
+    page = read(html.render_html(records, Journal(path=Path("j"), sessions=(), records=(), torn=()), shown))
+    row = next(row for row in table_of(page, POLICIES) if row[0].startswith("the host"))
+    assert row[:2] == ["the host's part of mean TBT, ms", "4.1"]
 
 
 def test_policies_that_rest_on_different_numbers_say_so() -> None:

@@ -16,7 +16,7 @@ ENTRIES = st.lists(st.tuples(st.sampled_from([1.0, 2.0, 3.5]), st.integers(0, 99
 def log_of(entries: list[tuple[float, int, float | None]]) -> IterationLog:
     log = IterationLog()
     ends, counts, joules = zip(*sorted(entries, key=lambda one: one[0]), strict=True) if entries else ((), (), ())
-    columns: dict[str, Any] = {"end_s": ends, "start_s": ends, "energy_j": joules}
+    columns: dict[str, Any] = {"end_s": ends, "start_s": ends, "energy_j": joules, "host_s": joules}
     log.extend({name: columns.get(name, counts) for name in log.columns()})
     return log
 
@@ -56,4 +56,5 @@ def test_an_iteration_is_its_plan_and_its_outcome() -> None:
         "kv_bytes": 9,
         "hidden_bytes": 10,
         "energy_j": None,
+        "host_s": None,
     }

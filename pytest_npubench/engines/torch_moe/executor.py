@@ -28,6 +28,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
+from pytest_npubench.core.clock import perf_counter
 from pytest_npubench.engines.sequences import HiddenStates, Sequences, check_finishing, check_layers
 from pytest_npubench.engines.shapes import DecoderShape
 from pytest_npubench.engines.torch_moe.attention import attention_kernel
@@ -87,6 +88,7 @@ class TorchExecutor:
         self._model = MoeModel(shape, self._make_weights(seed, weights), kernel)
         self._sequences = Sequences(seed, shape.vocab_size)
         self._hidden: HiddenStates[Tensor] = HiddenStates(shape.hidden * self._dtype.itemsize)
+        self._tells_host = self._device.type == "cuda" and self._model.launches_ahead
         self._graphs = None if make_capture is None else self._capture(make_capture(self._device))
 
     @property
@@ -136,6 +138,7 @@ class TorchExecutor:
             return self._run(plan)
 
     def _run(self, plan: IterationPlan) -> IterationOutcome:
+        started_s = perf_counter()
         check_layers(plan, self.num_layers)
         for request in plan.dropped:
             self._sequences[request].num_entered = 0
@@ -147,8 +150,10 @@ class TorchExecutor:
         tokens = self._next_tokens(
             going_on, [single[: len(plan.decode)], *(finished[request] for request in plan.finishing)]
         )
+        results = torch.cat((tokens, *self._counts(chosen)))
+        host_s = perf_counter() - started_s if self._tells_host else None
         # one transfer, which waits until the device is done
-        *token_ids, active, padded = torch.cat((tokens, *self._counts(chosen))).tolist()
+        *token_ids, active, padded = results.tolist()
         new = dict(zip(going_on, token_ids, strict=True))
         for request, token in new.items():
             self._sequences[request].token_ids.append(token)
@@ -159,6 +164,7 @@ class TorchExecutor:
             expert_load_bytes=active * self.shape.expert_bytes(self._dtype.itemsize),
             kv_bytes=self._kv.held_bytes,
             hidden_bytes=self._hidden.num_bytes,
+            host_s=host_s,
         )
 
     def _replayed(self, plan: IterationPlan) -> tuple[Tensor, _Chosen] | None:

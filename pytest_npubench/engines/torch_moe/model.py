@@ -40,6 +40,11 @@ class MoeModel:
         self._dtype = weights.embedding.dtype
         self._speeds, self._growth = inverse_frequencies(shape, weights.embedding.device)
 
+    @property
+    def launches_ahead(self) -> bool:
+        """Whether a pass on CUDA never waits for the device: experts that are multiplied one by one are asked for."""
+        return self._shape.is_dense or all(fuses(layer.gate_up) for layer in self._weights.layers)
+
     def prepare(self, batch: RaggedBatch) -> PassInputs:
         """Prepares a pass before any of its layers runs."""
         turn = rotation(self._speeds, self._growth, batch.positions, self._dtype)
@@ -54,7 +59,7 @@ class MoeModel:
         """Why what the layers launch depends on the numbers of a static batch; empty where it does not."""
         if self._kernel.prepare_static(batch) is None:
             return f"attention does not read pages of {batch.block_size_tokens} tokens in place"
-        if not self._shape.is_dense and not all(fuses(layer.gate_up) for layer in self._weights.layers):
+        if not self.launches_ahead:
             return "experts are multiplied one by one"
         return ""
 

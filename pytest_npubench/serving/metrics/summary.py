@@ -11,6 +11,7 @@ from pytest_npubench.serving.metrics.columns import RequestColumns, columns_of
 from pytest_npubench.serving.metrics.energy import energy_metrics
 from pytest_npubench.serving.metrics.experts import expert_metrics
 from pytest_npubench.serving.metrics.fairness import fairness_metrics
+from pytest_npubench.serving.metrics.host import host_metrics
 from pytest_npubench.serving.metrics.intervals import COVERAGE
 from pytest_npubench.serving.metrics.latency import latency_metrics
 from pytest_npubench.serving.metrics.memory import memory_metrics
@@ -37,6 +38,7 @@ def summarize(
     metrics = (
         *attainment_metrics(columns, slo),
         *latency_metrics(columns),
+        *host_metrics(run),
         *smoothness_metrics(columns),
         *fairness_metrics(columns),
         *throughput_metrics(run, columns, slo),

@@ -34,6 +34,12 @@ def metrics_of(
     )
 
 
+def host_words(figures: Mapping[str, ServedFigure]) -> str:
+    """How much of a mean TBT is the host's: "4.1 of 16.8 ms of a TBT are the host's"; empty where that is unknown."""
+    host, whole = (figures[name].value for name in ("tbt_host_mean_s", "tbt_mean_s"))
+    return f"{1e3 * host:.3g} of {1e3 * whole:.3g} ms of a TBT are the host's" if host and whole else ""
+
+
 def paired_ratios(
     left: Sequence[ServedBlock], right: Sequence[ServedBlock], figure: Callable[[ServedBlock], float]
 ) -> tuple[float, ...]:

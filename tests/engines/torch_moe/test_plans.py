@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from random import Random
+from time import perf_counter
 from typing import Any
 
 import pytest
@@ -201,3 +202,16 @@ def test_prompts_are_those_of_seed_and_request() -> None:
     assert served.prompts(8, 19) != served.prompts(9, 19)
     assert TorchExecutor(QWEN_DENSE, kv_capacity_tokens=16, seed=3).prompts(8, 19) != served.prompts(8, 19)
     assert served.prompts(8, 19)[:5] == served.prompts(8, 5)
+
+
+def test_the_hosts_part_of_an_iteration_is_told_where_the_device_computes_beside_it() -> None:
+    """On a CPU, where kernels run in the call, nothing is told; asked all the same, it is less than the iteration."""
+    served, layers = TorchExecutor(QWEN_MOE, kv_capacity_tokens=64, block_size_tokens=4), QWEN_MOE.num_layers
+    served.begin(1, 9, 2)
+    prompt = LayerPass(LayerGroup(0, layers), (PrefillRow(1, 0, 9),))
+    assert served.run(IterationPlan(passes=(prompt,), finishing=(1,))).host_s is None
+    served._tells_host = True
+    started_s = perf_counter()
+    host_s = served.run(IterationPlan(decode=(1,), passes=(LayerPass(LayerGroup(0, layers)),))).host_s
+    assert host_s is not None
+    assert 0 < host_s < perf_counter() - started_s

@@ -23,6 +23,7 @@ class MadeLog:
     kv_bytes: list = field(default_factory=list)
     hidden_bytes: list = field(default_factory=list)
     energy_j: list = field(default_factory=list)
+    host_s: list = field(default_factory=list)
 
     def add(self, **entries):
         for column in fields(self):

@@ -42,6 +42,7 @@ def by_hand():
             kv_bytes=kv,
             hidden_bytes=hidden,
             energy_j=energy,
+            host_s=(end - start) / 4 if decode else None,
         )
     requests = [  # arrival, dispatched, scheduled, prompt, output, token times
         (0.0, 0.0, 0.0, 4, 3, (1.0, 2.0, 4.0)),
@@ -93,6 +94,7 @@ BY_HAND = {
     "queue_delay_p90_s": 1.0,
     "queue_delay_p95_s": 1.0,
     "queue_delay_p99_s": 1.0,
+    "tbt_host_mean_s": (1 + 2 + 1 + 1) / 4 / 4,
     "tbt_std_pooled_s": 0.5,
     "tbt_std_per_request_s": math.sqrt(0.5),
     "jain_index": 64 / 66,
@@ -130,6 +132,16 @@ BY_HAND = {
 def test_the_table_worked_out_by_hand():
     metrics = by_name(summarize(by_hand(), SLO, num_experts=4))
     assert {name: found.value for name, found in metrics.items()} == pytest.approx(BY_HAND)
+
+
+def test_the_hosts_part_of_a_gap_counts_once_for_each_decode_row():
+    run = MadeRun()
+    for num_decode, host_s in ((3, 0.004), (1, 0.008), (0, 0.5)):  # of the docstring, and a prompt alone
+        run.log.add(num_decode=num_decode, host_s=host_s)
+    assert by_name(summarize(run))["tbt_host_mean_s"].value == pytest.approx(0.005)
+    run.log.add(num_decode=1, host_s=None)
+    metric = by_name(summarize(run))["tbt_host_mean_s"]
+    assert (metric.value, metric.note) == (None, "no iteration tells apart what is the host's")
 
 
 def test_what_is_missing_is_counted():

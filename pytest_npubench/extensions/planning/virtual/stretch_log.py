@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from pytest_npubench.extensions.planning.virtual.stretch import DecodeStretch, EachDecode
 from pytest_npubench.serving.iteration import IterationOutcome, IterationPlan
-from pytest_npubench.serving.log import COLUMNS, TIMES, IterationLog, prefill_work
+from pytest_npubench.serving.log import COLUMNS, MAYBE_UNKNOWN, TIMES, IterationLog, prefill_work
 
 Floats = npt.NDArray[np.float64]
 
@@ -52,9 +52,9 @@ class StretchLog(IterationLog):
         if name not in COLUMNS:
             raise AttributeError(name)
         column: Any
-        if name == "energy_j":
+        if name in MAYBE_UNKNOWN:
             column = [None] * len(self)
-            for index, joules in self._energies:
+            for index, joules in self._energies if name == "energy_j" else ():
                 column[index] = joules
         else:
             column = array("d" if name in TIMES else "q")

@@ -18,7 +18,14 @@ from pytest_npubench.core.case import Axes, Case
 from pytest_npubench.serving.schedulers import keeps_slo
 from pytest_npubench.stats.error import repeat_error
 from pytest_npubench.suites.scheduling.experiment import LoadExperiment, ServingDetail
-from pytest_npubench.suites.scheduling.figures import blocks, failures_in, mean_of_first_tokens, mean_ttft_s, metrics_of
+from pytest_npubench.suites.scheduling.figures import (
+    blocks,
+    failures_in,
+    host_words,
+    mean_of_first_tokens,
+    mean_ttft_s,
+    metrics_of,
+)
 from pytest_npubench.suites.scheduling.plan import ServingPlan
 from pytest_npubench.suites.scheduling.points import ServedPoint
 from pytest_npubench.suites.scheduling.policies import served
@@ -68,7 +75,7 @@ class PolicyKind(LoadExperiment):
         kept = Gate(metric="requests that miss the SLO", value=missed(metrics), limit=MAX_MISSED, unit="%")
         verdict, failed = judge_gates((kept,) if keeps_slo(point.policy) else ()), failures_in(served_blocks)
         return Judgement(
-            verdict=replace(verdict, reason=f"{verdict.reason}; {failed}") if failed else verdict,
+            verdict=replace(verdict, reason="; ".join(filter(None, (verdict.reason, host_words(figures), failed)))),
             what=f"mean TTFT, {point.policy}, {served_blocks[0].rate_per_s:.3g} req/s",
             metrics=metrics,
             measured_s=mean_of_first_tokens(served_blocks),

@@ -47,6 +47,7 @@ FIGURES: Mapping[str, tuple[str, str, float]] = {
     "tbt_p50_s": ("p50 TBT", "ms", 1e3),
     "tbt_p95_s": ("p95 TBT", "ms", 1e3),
     "tbt_p99_s": ("p99 TBT", "ms", 1e3),
+    "tbt_host_mean_s": ("the host's part of mean TBT", "ms", 1e3),
     "e2e_mean_s": ("mean E2E", "ms", 1e3),
     "slo_attainment": ("SLO attainment", "%", 100),
     "ttft_attainment": ("TTFT attainment", "%", 100),
