@@ -78,6 +78,7 @@ class TopologyCompiler:
 
         started_s = time.process_time()
         binary, lowered = self._lowered(request, num_devices)
+        _check_dtypes(binary, request.dtype)
         lowering_cpu_s = time.process_time() - started_s
         key = self._key(lowered.as_text())
         if (kept := self._kept(key)) is not None:
@@ -208,6 +209,20 @@ def forget(folder: Path, key: str) -> None:
         (folder / f"{key}.json").unlink()
     with suppress(OSError):
         folder.rmdir()
+
+
+def _check_dtypes(binary: Binary, dtype: str) -> None:
+    """Raises CompileRefusedError naming a weight, or a cache, that the binary does not take in its dtype."""
+    import jax
+
+    from pytest_npubench.engines.jax_dense.binaries import jax_dtype
+
+    leaves = jax.tree_util.tree_leaves_with_path(binary.arguments[0])
+    others = [(jax.tree_util.keystr(path), leaf.dtype) for path, leaf in leaves if leaf.dtype != jax_dtype(dtype)]
+    if others:
+        (name, other), wanted = others[0], jax_dtype(dtype).__name__
+        more = f" and {len(others) - 1} more" if others[1:] else ""
+        raise CompileRefusedError(f"{binary.name} is not compiled: {name}{more} is {other}; want {wanted}")
 
 
 def _bytes_a_device(leaf: Any) -> int:

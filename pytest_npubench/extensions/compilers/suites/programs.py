@@ -22,7 +22,7 @@ from pytest_npubench.verdict import Verdict, VerdictKind
 from pytest_npubench.verdict.result import Judgement
 
 NUM_ROUNDS = 1  # a compiler says the same each time, and a job on a phone is a hundred runs
-REFUSED = ("does not compile", "not tried: ")
+REFUSED = ("does not compile", "not tried: ", "is not compiled: ")
 """What a compiler said of a program; any other reason is one of ours."""
 
 

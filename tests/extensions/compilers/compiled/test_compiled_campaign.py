@@ -12,6 +12,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+from small_decoders import small_decoder
 
 from pytest_npubench.backends.protocol import Device
 from pytest_npubench.campaign.points import Measured
@@ -21,6 +22,7 @@ from pytest_npubench.core.measurement import Phase
 from pytest_npubench.engines import engine
 from pytest_npubench.engines.binary_estimate import attention_flops, estimate
 from pytest_npubench.engines.binary_facts import BinaryFacts, BinaryRequest
+from pytest_npubench.engines.shapes import dense_shape
 from pytest_npubench.errors import CompileRefusedError, DeviceUnavailableError
 from pytest_npubench.extensions.compilers.compiled import compiler
 from pytest_npubench.extensions.compilers.compiled.runtime import CompilerRuntime
@@ -167,8 +169,42 @@ def test_copies_and_buffers_that_are_not_written_in_place_fail(plan: CompiledPla
     found = judged(plan, measure(plan, change=bad), "profile", bucket=256)
     assert found.verdict.kind is VerdictKind.FAILED
     assert "64 copies of a layer's keys or values, 86% of the cycles" in found.verdict.reason
-    assert "0.25 GB of donated buffers are not written in place" in found.verdict.reason
+    assert "0.25 GB of caches and donated buffers are not written in place" in found.verdict.reason
     assert "lowers to 2 modules for the same bucket" in found.verdict.reason
+
+
+def test_a_cache_that_is_not_donated_fails_and_counts_twice(plan: CompiledPlan, measure: Measure) -> None:
+    """Nothing is held against a baseline. A bucket's caches are bytes of the shape, whatever was donated."""
+    caches = plan.batch_size * 256 * dense_shape(plan.model).kv_bytes_per_token(2) / plan.spec.tensor_parallel
+
+    def bad(point: BinaryPoint) -> Any:
+        if point.bucket != 256 or point.larger is not None:
+            return None
+        own = replace(facts(plan.request(point)), donated_bytes=0.0, aliased_bytes=0.0)
+        return BinaryVisit.of(replace(own, argument_bytes=1 * GB + caches, output_bytes=caches + 64.0))
+
+    found = judged(plan, measure(plan, change=bad), "profile", bucket=256)
+    assert found.verdict.kind is VerdictKind.FAILED
+    for step in ("prefill", "decode"):
+        assert f"{step}: {caches / GB:.2f} GB of caches and donated buffers are not" in found.verdict.reason
+    # weights once, the caches of 128 and 256, what is written beside them, the largest temporary, all code
+    assert found.detail.need_bytes == pytest.approx(1 * GB + 0.25 * GB + caches + (caches + 64 + 0.2 * GB) + 5 * 5e6)
+
+
+def test_a_weight_of_another_dtype_is_named() -> None:
+    import jax
+
+    from pytest_npubench.engines.jax_dense.binaries import DecoderBinaries
+
+    shape = small_decoder("small")
+    binary = DecoderBinaries(shape, jax.devices()[:1], batch_size=1, dtype="bf16").decode(128)
+    compiler._check_dtypes(binary, "bf16")
+    layer = binary.arguments[0]["layers"][1]
+    layer["w_down"] = jax.ShapeDtypeStruct(layer["w_down"].shape, "float32")
+    with pytest.raises(
+        CompileRefusedError, match=r"not compiled: \['layers'\]\[1\]\['w_down'\] is float32; want bfloat16"
+    ):
+        compiler._check_dtypes(binary, "bf16")
 
 
 def test_what_the_compiler_refuses_fails_and_larger_buckets_are_not_tried(plan: CompiledPlan, measure: Measure) -> None:

@@ -14,6 +14,7 @@ from pytest_npubench.verdict.result import Metric
 if TYPE_CHECKING:
     from pytest_npubench.engines.binary_estimate import Estimate
 
+FEW_BYTES = 2**20  # tokens, lengths and logits of a step
 Binaries = Mapping[BinaryPoint, BinaryVisit]
 
 
@@ -39,8 +40,8 @@ class StepDetail:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledDetail:
     """`steps` by phase. need_bytes: weights, the caches of this bucket and all smaller ones, their code, and the
-    largest temporary; room_bytes: the device's memory, None where the hardware file has none. A prediction has its
-    estimates of whole batches instead."""
+    largest temporary with its output; room_bytes: the device's memory, None where the hardware file has none. A
+    prediction has its estimates of whole batches instead."""
 
     bucket: int | None = None
     steps: Mapping[str, StepDetail] | None = None
@@ -49,18 +50,36 @@ class CompiledDetail:
     estimated_s: tuple[float, ...] = ()
 
 
-def need_bytes(binaries: Binaries) -> float:
+def step_cache_bytes(plan: CompiledPlan, bucket: int) -> float:
+    """What a step of the bucket has to write in place on each device: the bucket's keys and values. On Intel's NPUs the
+    host writes them."""
+    if plan.spec.family == INTEL:
+        return 0.0
+    from pytest_npubench.engines.jax_dense.memory import cache_bytes
+    from pytest_npubench.engines.shapes import dense_shape
+
+    shape, devices = dense_shape(plan.model), plan.spec.tensor_parallel
+    return float(cache_bytes(shape, bucket, plan.batch_size, plan.spec.dtype, devices))
+
+
+def need_bytes(plan: CompiledPlan, binaries: Binaries) -> float:
     """Of each device with all of these binaries loaded: weights once, the caches of every bucket, all code, and the
-    largest temporary, since steps run one after the other."""
+    largest temporary with the output that is written beside its input, since steps run one after the other."""
     steps = {point: facts for point, facts in binaries.items() if point.larger is None}
-    decodes = [facts for point, facts in steps.items() if point.phase is Phase.DECODE]
-    weights = max(facts.argument_bytes - facts.donated_bytes for facts in steps.values())
+    caches = {point: max(facts.donated_bytes, step_cache_bytes(plan, point.bucket)) for point, facts in steps.items()}
+    weights = max(facts.argument_bytes - caches[point] for point, facts in steps.items())
     return (
         weights
-        + sum(facts.donated_bytes for facts in decodes)
-        + max(facts.temporary_bytes or 0.0 for facts in binaries.values())
+        + sum(caches[point] for point in steps if point.phase is Phase.DECODE)
+        + max((facts.temporary_bytes or 0.0) + _beside(point, facts) for point, facts in binaries.items())
         + sum(facts.code_bytes or 0.0 for facts in binaries.values())
     )
+
+
+def _beside(point: BinaryPoint, facts: BinaryVisit) -> float:
+    """The bytes of a step's output that are not its input's, but for a step's few tokens; a move's are a cache's."""
+    beside = 0.0 if point.larger else facts.output_bytes - facts.aliased_bytes
+    return beside if beside > FEW_BYTES else 0.0
 
 
 def estimated(plan: CompiledPlan, point: BinaryPoint, facts: BinaryVisit) -> Estimate | None:

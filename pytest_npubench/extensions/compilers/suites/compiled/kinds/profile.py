@@ -15,6 +15,7 @@ from pytest_npubench.extensions.compilers.suites.compiled.binaries import (
     exact_metrics,
     need_bytes,
     no_estimate,
+    step_cache_bytes,
 )
 from pytest_npubench.extensions.compilers.suites.compiled.plan import BinaryPoint, BinaryVisit, CompiledPlan
 from pytest_npubench.extensions.compilers.suites.programs import (
@@ -42,9 +43,10 @@ class CompiledProfileKind(BucketCases):
             return failed(reason)
         binaries = {point: last_visit(measured, point, BinaryVisit) for point in points}
         steps = {phase: binaries[BinaryPoint(phase=phase, bucket=bucket)] for phase in Phase}
-        needed_bytes, room_bytes = need_bytes(binaries), plan.spec.device_memory_bytes
+        needed_bytes, room_bytes = need_bytes(plan, binaries), plan.spec.device_memory_bytes
         too_much, fits = fit_words(needed_bytes, room_bytes)
-        problems = [*(text for phase, facts in steps.items() if (text := _wrong(phase, facts))), *too_much]
+        caches = step_cache_bytes(plan, bucket)
+        problems = [*(text for phase, facts in steps.items() if (text := _wrong(phase, facts, caches))), *too_much]
         details = {phase.value: _detail(plan, phase, bucket, facts) for phase, facts in steps.items()}
         return Judgement(
             verdict=verdict(problems, [f"{TITLE}: {fits} with all smaller buckets", _times(plan, details)]),
@@ -105,12 +107,13 @@ def _metrics(step: str, facts: BinaryVisit) -> tuple[Metric, ...]:
     return exact_metrics(step, figures)
 
 
-def _wrong(phase: Phase, facts: BinaryVisit) -> str:
-    """What a step does that it should not; empty where it is one module, writes in place and copies nothing."""
+def _wrong(phase: Phase, facts: BinaryVisit, caches: float) -> str:
+    """What a step does that it should not; empty where it is one module, writes in place and copies nothing. `caches`:
+    the bytes of the bucket's, whether they were donated or not."""
     problems = []
-    if facts.aliased_bytes < facts.donated_bytes:
-        copied = gigabytes(facts.donated_bytes - facts.aliased_bytes)
-        problems.append(f"{copied} of donated buffers are not written in place")
+    if facts.aliased_bytes < max(caches, facts.donated_bytes):
+        copied = gigabytes(max(caches, facts.donated_bytes) - facts.aliased_bytes)
+        problems.append(f"{copied} of caches and donated buffers are not written in place")
     if facts.modules > 1:
         problems.append(f"lowers to {facts.modules:.0f} modules for the same bucket: a request is compiled into it")
     if facts.cache_copies:
