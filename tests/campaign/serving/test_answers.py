@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
+from fake_flash_attention import Kernel, operator  # noqa: E402
 from small_decoders import small_mixture  # noqa: E402
 
 from pytest_npubench.campaign.points import Measured  # noqa: E402
@@ -27,6 +29,7 @@ from pytest_npubench.engines.torch_moe import (  # noqa: E402
     probed,
     sdpa_attention,
 )
+from pytest_npubench.engines.torch_moe.flash_attention import FlashAttention  # noqa: E402
 from pytest_npubench.serving.loop import serve  # noqa: E402
 from pytest_npubench.suites import case_kind  # noqa: E402
 from pytest_npubench.suites.scheduling import asking  # noqa: E402
@@ -91,6 +94,19 @@ def test_a_sound_engine_is_right_under_every_policy(shape: DecoderShape, dtype: 
         ("weights_bits", "identical"),
     ]
     assert found.metrics[2].value < found.metrics[0].margin
+
+
+@pytest.mark.parametrize("reads_pages", [False, True], ids=["gathered", "pages"])
+@pytest.mark.parametrize("shape", [MIXTURE, GPT_OSS], ids=lambda shape: shape.name)
+def test_the_attention_of_cuda_is_right_under_every_policy(
+    shape: DecoderShape, reads_pages: bool, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In bf16, as on CUDA, with a FAKE kernel."""
+    with operator("2.12-2.13", Kernel(reads_pages)) as forward:
+        monkeypatch.setattr(executor, "attention_kernel", partial(FlashAttention, forward=forward))
+        found = answered(plan_of(shape, "bf16"), folder)
+    assert found.verdict.kind is VerdictKind.PASSED, found.verdict.reason
+    assert found.verdict.reason.startswith("answers right: ")
 
 
 def test_a_model_without_a_reference_is_held_against_itself_alone(

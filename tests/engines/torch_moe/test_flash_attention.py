@@ -13,6 +13,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
+from fake_flash_attention import Kernel, operator  # noqa: E402
+
 from pytest_npubench.engines.torch_moe.flash_attention import FlashAttention  # noqa: E402
 from pytest_npubench.engines.torch_moe.kv_cache import PagedKvCache  # noqa: E402
 from pytest_npubench.engines.torch_moe.ragged import ragged_batch  # noqa: E402
@@ -22,64 +24,6 @@ from pytest_npubench.serving.iteration import PrefillRow  # noqa: E402
 from .small_shapes import GPT_OSS, QWEN_MOE  # noqa: E402
 
 HOST = torch.device("cpu")
-# native_functions.yaml of pytorch: what torch 2.5 to 2.11 have, and what came with 2.12 and is in 2.13 unchanged
-ARGUMENTS = (
-    "(Tensor query, Tensor key, Tensor value, Tensor? cum_seq_q, Tensor? cum_seq_k, SymInt max_q, SymInt max_k, "
-    "float dropout_p, bool is_causal, bool return_debug_mask, *, float? scale=None, SymInt? window_size_left=None, "
-    "SymInt? window_size_right=None, Tensor? seqused_k=None, Tensor? alibi_slopes=None{}) -> (Tensor output, "
-    "Tensor softmax_logsumexp, Tensor rng_state, Tensor unused, Tensor debug_attn_mask)"
-)
-SIGNATURES = {
-    "torch-2.11": ARGUMENTS.format(""),
-    "2.12-2.13": ARGUMENTS.format(", Tensor? block_table=None, int? num_splits=None"),
-}
-LIBRARY = "npubench_flash_attention_tests"
-
-
-class Kernel:
-    """The contract: rows' last queries align with their last keys; log-sum-exp as [H, T]. Counts the keys that it is
-    given, and notes the windows of rows of one token."""
-
-    def __init__(self, reads_pages: bool) -> None:
-        self.reads_pages, self.num_keys, self.single_windows = reads_pages, 0, set()
-
-    def __call__(
-        self, query: Any, key: Any, value: Any, cu_q: Any, cu_k: Any, max_q: int, max_k: int, dropout_p: float,
-        is_causal: bool, return_debug_mask: bool, scale: Any = None, window_size_left: int = -1,
-        window_size_right: int = -1, seqused_k: Any = None, alibi_slopes: Any = None, block_table: Any = None,
-        num_splits: Any = None,
-    ) -> Any:  # fmt: skip
-        assert (dropout_p, return_debug_mask, is_causal) == (0, False, (window_size_left, window_size_right) == (-1, 0))
-        if block_table is not None and not self.reads_pages:
-            raise RuntimeError("paged KV cache block size must be divisible by 256")
-        if max_q == 1:
-            self.single_windows.add((window_size_left, window_size_right))
-        outputs, sums = [], []
-        for row in range(len(cu_q) - 1):
-            q = query[cu_q[row] : cu_q[row + 1]]
-            if block_table is None:
-                k, v = key[cu_k[row] : cu_k[row + 1]], value[cu_k[row] : cu_k[row + 1]]
-            else:
-                assert cu_k is None
-                pages = block_table[row].long()
-                k, v = key[pages].flatten(0, 1)[: seqused_k[row]], value[pages].flatten(0, 1)[: seqused_k[row]]
-            assert len(q) <= max_q
-            assert len(k) <= max_k
-            self.num_keys += len(k)
-            group = q.shape[1] // k.shape[1]
-            k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
-            scores = torch.einsum("qhd,khd->hqk", q, k) / q.shape[2] ** 0.5
-            distance = torch.arange(len(k) - len(q), len(k))[:, None] - torch.arange(len(k))
-            hidden = torch.zeros_like(distance, dtype=torch.bool)
-            if window_size_right >= 0:
-                hidden |= distance < -window_size_right
-            if window_size_left >= 0:
-                hidden |= distance > window_size_left
-            scores = scores.masked_fill(hidden, float("-inf"))
-            outputs.append(torch.einsum("hqk,khd->qhd", scores.softmax(-1), v))
-            sums.append(scores.logsumexp(-1))
-        nothing = query.new_empty(0)
-        return torch.cat(outputs), torch.cat(sums, 1), nothing, nothing, nothing
 
 
 @pytest.fixture(
@@ -87,12 +31,9 @@ class Kernel:
 )
 def fake(request: pytest.FixtureRequest) -> Iterator[tuple[Kernel, Any]]:
     signature, reads_pages = request.param
-    library = torch.library.Library(LIBRARY, "FRAGMENT")
-    name, kernel = f"forward_{request.param_index}", Kernel(reads_pages)
-    library.define(name + SIGNATURES[signature])
-    library.impl(name, kernel, "CPU")
-    yield kernel, getattr(getattr(torch.ops, LIBRARY), name).default
-    library._destroy()
+    kernel = Kernel(reads_pages)
+    with operator(signature, kernel) as forward:
+        yield kernel, forward
 
 
 def batch_of(shape: Any, num_decode: int, device: Any = HOST) -> tuple[Any, Any]:
