@@ -23,7 +23,7 @@ from .kills import SEED, Kill, at_point, generator, killed, timed
 from .processes import fork, passed_points
 
 JOURNAL = ".npubench/journal.jsonl"
-NUM_KILLS = [12, pytest.param(20, marks=pytest.mark.soak)]
+NUM_KILLS = [6, pytest.param(20, marks=pytest.mark.soak)]
 MAX_TRIES = 50
 
 

@@ -24,7 +24,7 @@ KILLS_A_RUN = 4
 MAX_TRIES = 20
 
 
-@pytest.mark.parametrize("first", soak_from(len(TURNS), range(0, NUM_KILLS, KILLS_A_RUN)))
+@pytest.mark.parametrize("first", soak_from(KILLS_A_RUN + 1, range(0, NUM_KILLS, KILLS_A_RUN)))
 def test_a_run_killed_again_and_again_ends_with_the_same_cases(rehearsed: Rehearsed, tmp_path: Path, first: int):
     project = rehearsed.copy(tmp_path / "project")
     draw = generator("run", first)
