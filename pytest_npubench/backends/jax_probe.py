@@ -43,20 +43,22 @@ MEMORY_SHARE, DEPRECATED_MEMORY_SHARE = "XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_C
 FAILURES = ("configuration error", "failed to initialize", "Unable to initialize")
 NO_DEVICE = ("NO_DEVICE", "No devices found", "no supported devices found", "device found", "load the CUDA libraries")
 """What drivers and jax say where there is no device, or no driver, on a host that shows none."""
-PCI_VENDORS = Path("/sys/bus/pci/devices")
+PCI_BUS = Path("/sys/bus/pci/devices")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sought:
     """What is looked for. `plugin` is a word in the name of what drives it under jax; the host shows such hardware by
-    the device files `nodes`, or by the vendor's id on the PCI bus."""
+    the device files `nodes`, or on the PCI bus by the vendor's id with one of pci_devices, or with any where these are
+    empty."""
 
     family: str
     title: str
     platforms: Sequence[str]
     plugin: str
     nodes: Sequence[str]
-    pci_vendor: str = ""
+    pci_vendor: str
+    pci_devices: frozenset[str] = frozenset()
 
     @property
     def has_plugin(self) -> bool:
@@ -64,8 +66,9 @@ class Sought:
 
     @property
     def is_on_host(self) -> bool:
-        vendors = (path.read_text(encoding="ascii").strip() for path in PCI_VENDORS.glob("*/vendor"))
-        return any(Path(node).exists() for node in self.nodes) or self.pci_vendor in {*vendors}
+        folders = [path for path in PCI_BUS.glob("*") if _text(path / "vendor") == self.pci_vendor]
+        is_on_bus = any(not self.pci_devices or _text(path / "device") in self.pci_devices for path in folders)
+        return is_on_bus or any(Path(node).exists() for node in self.nodes)
 
 
 def set_memory_share(environment: MutableMapping[str, str], share: float) -> None:
@@ -135,6 +138,10 @@ def _none(sought: Sought, platforms: Sequence[str], said: Sequence[str]) -> Prob
     """No device was found; the probe is failed unless what jax says of the plugin is that there is none."""
     reason = f"no {sought.title}: jax found platforms {', '.join(platforms)}"
     about = [text for text in said if sought.plugin in text.lower() and any(word in text for word in FAILURES)]
+    if not sought.has_plugin and sought.is_on_host:
+        return Probe(
+            reason=f"{reason}; the host has one, and jax no plugin: pip install pytest-npubench[{sought.family}]"
+        )
     if not about or not sought.has_plugin:
         return Probe(reason=reason)
     is_absent = not sought.is_on_host and any(word in about[0] for word in NO_DEVICE)
@@ -148,6 +155,13 @@ def _plugins() -> Iterator[str]:
     if folder := find_spec("jax_plugins"):
         yield from (module.name for module in pkgutil.iter_modules(folder.submodule_search_locations))
     yield from (point.value for point in metadata.entry_points(group="jax_plugins"))
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
 
 
 def _last_line(text: str) -> str:

@@ -33,7 +33,7 @@ class NeuronBackend:
         try:
             cores = chips_of_cores(list_devices(timeout_s))
         except (subprocess.TimeoutExpired, OSError, ValueError) as error:
-            return Probe(reason=f"no Neuron device: neuron-ls failed: {error}")
+            return Probe(reason=f"no Neuron device: neuron-ls failed: {error}", failed=True)
         if not cores:
             return Probe(reason="no Neuron device: neuron-ls lists none (is the aws-neuronx-dkms driver loaded?)")
         return Probe(devices=tuple(_device(ordinal, chip) for ordinal, chip in cores.items()))

@@ -41,15 +41,15 @@ class OpenVinoBackend:
         try:
             answer = guarded.run([sys.executable, "-c", _QUESTION], limit_s=timeout_s)
         except subprocess.TimeoutExpired:
-            return Probe(reason=f"openvino did not answer within {timeout_s:g} s (--npubench-probe-timeout)")
+            return _failed(f"openvino did not answer within {timeout_s:g} s (--npubench-probe-timeout)")
         except OSError as error:
-            return Probe(reason=f"openvino could not be asked: {error}")
+            return _failed(f"openvino could not be asked: {error}")
         if answer.returncode:
-            return Probe(reason=f"openvino failed: {_ending(answer)}")
+            return _failed(f"openvino failed: {_ending(answer)}")
         try:
             return _devices(json.loads(_last_line(answer.stdout)))
         except (ValueError, TypeError, LookupError):
-            return Probe(reason=f"openvino gave no list of devices: {_last_line(answer.stdout)}")
+            return _failed(f"openvino gave no list of devices: {_last_line(answer.stdout)}")
 
     def open(self, devices: Sequence[Device], cache_dir: str | None) -> Runtime:
         if missing := _missing():
@@ -67,6 +67,10 @@ class OpenVinoBackend:
     def telemetry(self, devices: Sequence[Device]) -> Telemetry | None:
         """The processors' state for the CPU plugin. OpenVINO reports neither clock nor heat of an NPU or a GPU."""
         return CpuTelemetry() if all(device.name.endswith(CPU_PLUGIN) for device in devices) else None
+
+
+def _failed(reason: str) -> Probe:
+    return Probe(reason=reason, failed=True)
 
 
 def _missing() -> str:

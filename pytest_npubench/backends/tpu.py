@@ -16,7 +16,15 @@ from pytest_npubench.backends.telemetry.vendor_call import PatientTelemetry, Ven
 BOUNDS = {1: "1,1,1", 2: "1,2,1", 4: "2,2,1"}
 """The shape that so many chips of a host are to libtpu (TPU_CHIPS_PER_PROCESS_BOUNDS)."""
 LIBTPU = VendorCalls("libtpu", 2 * TIMEOUT_S)  # its program has a limit of its own
-SOUGHT = Sought(family="tpu", title="TPU", platforms=("tpu",), plugin="tpu", nodes=("/dev/accel0", "/dev/vfio/0"))
+SOUGHT = Sought(
+    family="tpu",
+    title="TPU",
+    platforms=("tpu",),
+    plugin="tpu",
+    nodes=("/dev/accel0",),
+    pci_vendor="0x1ae0",  # Google's, whose network cards are on the same bus
+    pci_devices=frozenset({"0x0027", "0x0056", "0x005e", "0x0062", "0x0063", "0x006f", "0x0076"}),  # v3 to 7x
+)
 TWO_DEVICES_A_CHIP = re.compile(r"TPU (v2|v3)\b|TPU ?7x|TPU v7x", re.IGNORECASE)
 
 

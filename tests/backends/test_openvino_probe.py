@@ -97,7 +97,7 @@ def test_only_the_cpu_plugin_tells_its_state(answers: Fake) -> None:
 )
 def test_a_reason_where_there_is_no_device(answers: Fake, answer: dict[str, Any], words: str) -> None:
     answers(**answer)
-    assert probe() == Probe(reason=words)
+    assert probe() == Probe(reason=words, failed=answer != {"stdout": "[]"})
 
 
 def test_the_documented_hardware_file_takes_the_cpu_plugin_alone(answers: Fake, tmp_path: Path) -> None:

@@ -183,13 +183,27 @@ def test_a_plugin_that_does_not_start(
     bus = tmp_path / "bus" / "0000:01:00.0"
     bus.mkdir(parents=True)
     (bus / "vendor").write_text("0x10de\n" if is_on_bus else "0x8086\n", encoding="ascii")
-    monkeypatch.setattr(jax_probe, "PCI_VENDORS", bus.parent)
+    monkeypatch.setattr(jax_probe, "PCI_BUS", bus.parent)
     probe = backend("cuda").probe(60)
     assert probe.failed is failed
     assert probe.devices == ()
     assert "xla_cuda13.initialize()" in probe.reason
     assert raised.split("'")[1] in probe.reason
     assert not backend("tpu").probe(60).failed
+
+
+def test_a_gpu_without_a_plugin_of_jax_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, answers: Fake
+) -> None:
+    (tmp_path / "0000:01:00.0").mkdir()
+    (tmp_path / "0000:01:00.0" / "vendor").write_text("0x10de\n", encoding="ascii")
+    monkeypatch.setattr(jax_probe, "PCI_BUS", tmp_path)
+    answers(stdout=HOST_ONLY)
+    assert reason("tpu") == "no TPU: jax found platforms cpu"
+    (tmp_path / "0000:01:00.0" / "device").write_text("0x0063\n", encoding="ascii")
+    assert reason("cuda").endswith("; the host has one, and jax no plugin: pip install pytest-npubench[cuda]")
+    (tmp_path / "0000:01:00.0" / "vendor").write_text("0x1ae0\n", encoding="ascii")
+    assert reason("tpu").endswith("pip install pytest-npubench[tpu]")
 
 
 @pytest.mark.parametrize("word", ["cuda", "tpu"])
@@ -226,6 +240,7 @@ def test_neuron(monkeypatch: pytest.MonkeyPatch, answers: Fake) -> None:
     assert reason("neuron") == "no Neuron device: neuron-ls lists none (is the aws-neuronx-dkms driver loaded?)"
     answers(stdout="not json")
     assert reason("neuron").startswith("no Neuron device: neuron-ls failed: ")
+    assert backend("neuron").probe(5).failed
     answers(error=subprocess.TimeoutExpired("neuron-ls", 5))
     assert reason("neuron").startswith("no Neuron device: neuron-ls failed: ")
 
