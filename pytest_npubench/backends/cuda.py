@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from pytest_npubench.backends.jax_probe import Sought, probe_jax
 from pytest_npubench.backends.protocol import Device, Probe, Runtime, Stack, class_of
-from pytest_npubench.backends.telemetry.nvidia import NvidiaTelemetry, text
+from pytest_npubench.backends.telemetry.nvidia import Gpu, NvidiaTelemetry, text
 from pytest_npubench.backends.telemetry.state import Telemetry
 from pytest_npubench.backends.telemetry.vendor_call import PatientTelemetry, VendorCalls, VendorSilentError
 from pytest_npubench.errors import DeviceUnavailableError
@@ -85,6 +85,10 @@ class CudaBackend:
     def bare_stack(self, devices: Sequence[Device]) -> Stack:
         return _with_facts(class_of(devices), devices)
 
+    def memory_bandwidth_bytes_per_s(self, device: Device) -> float | None:
+        known = device.uuid is not None
+        return _nvml(lambda nvml: _of_first(nvml, [device], Gpu.memory_bandwidth_bytes_per_s)) if known else None
+
 
 def _with_facts(stack: Stack, devices: Sequence[Device]) -> Stack:
     """Adds the driver and its settings, and ECC and MIG to the device's class: both change the bandwidth, memory and
@@ -94,7 +98,7 @@ def _with_facts(stack: Stack, devices: Sequence[Device]) -> Stack:
     stack = dataclasses.replace(stack, driver=_nvml(_driver), compiler=compiler)
     if unidentified := next((device.unidentified for device in devices if device.unidentified), ""):
         return dataclasses.replace(stack, extra=(*stack.extra, ("telemetry", f"none: {unidentified}")))
-    facts: Mapping[str, Any] = _nvml(lambda nvml: _facts(nvml, devices)) or {}
+    facts: Mapping[str, Any] = _nvml(lambda nvml: _of_first(nvml, devices, _facts)) or {}
     modes = facts.get("modes", ())
     stack_facts = {name: value for name, value in facts.items() if name != "modes"}
     return dataclasses.replace(stack, device_class=", ".join((stack.device_class, *modes)), **stack_facts)
@@ -108,16 +112,19 @@ def _driver(nvml: Any) -> str:
         nvml.nvmlShutdown()
 
 
-def _facts(nvml: Any, devices: Sequence[Device]) -> Mapping[str, Any]:
+def _facts(gpu: Gpu) -> Mapping[str, Any]:
+    return {
+        "modes": gpu.modes(),
+        "power_policy": gpu.power_policy(),
+        "firmware": gpu.firmware(),
+        "clock_policy": gpu.clock_policy(),
+    }
+
+
+def _of_first(nvml: Any, devices: Sequence[Device], question: Callable[[Gpu], T]) -> T:
     telemetry = NvidiaTelemetry(nvml, devices)
     try:
-        gpu = telemetry.first
-        return {
-            "modes": gpu.modes(),
-            "power_policy": gpu.power_policy(),
-            "firmware": gpu.firmware(),
-            "clock_policy": gpu.clock_policy(),
-        }
+        return question(telemetry.first)
     finally:
         telemetry.close()
 

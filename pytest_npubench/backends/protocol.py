@@ -147,6 +147,9 @@ class Backend(Protocol):
     # bare_stack(devices) -> Stack: what is known of devices that nobody opened: driver, firmware, modes; runtime and
     # compiler None. A backend may do without it.
 
+    # memory_bandwidth_bytes_per_s(device) -> float | None: what its driver makes of clock and bus; None where it tells
+    # neither. A backend may do without it.
+
     # visible(devices) -> Mapping[str, str]: the environment in which a process sees these devices alone, in their
     # order. A backend may do without it.
 

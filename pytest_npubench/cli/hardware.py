@@ -33,44 +33,71 @@ FIT_HEADS = ("HARDWARE", "PROFILE", "SUITE", "LARGEST CAMPAIGN", "WEIGHTS", "CAC
 def add_parser(commands: Commands, about: str) -> None:
     parser = add_command(commands, "hardware", about, "npubench hardware nvidia-h100")
     group = parser.add_mutually_exclusive_group()
-    group.add_argument("name", nargs="?", help="show this hardware file")
+    group.add_argument("name", nargs="?", help="show this hardware file: a shipped one, or the path of another")
     parser.add_argument(
         "--fit", action="store_true", help="show what each profile needs of the device's memory, and what is skipped"
     )
     group.add_argument("--check", metavar="PATH", nargs="+", type=Path, help="check these files or folders of files")
+    group.add_argument(
+        "--new", metavar="PATH", type=Path, help="write a file for a device that is here, and ask for its peaks"
+    )
+    parser.add_argument(
+        "--device", metavar="ID", help="with --new: this device, such as cuda:0 (default: the first without a file)"
+    )
     add_json_option(parser)
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Returns 1 where a checked file is wrong, else 0. Raises ConfigError for a name that is not shipped."""
-    if arguments.check:
-        if arguments.fit:
-            raise ConfigError("--fit reads the shipped files; want it without --check, alone or with a name")
+    """Returns 1 where a checked file is wrong, else 0. Raises ConfigError for a name that is neither shipped nor a
+    path, HardwareFileError for a file that is wrong."""
+    if arguments.device is not None and arguments.new is None:
+        raise ConfigError("--device is the device of a new file; want it with --new")
+    if arguments.check and not arguments.fit:
         return check(arguments.check, as_json=arguments.json)
     specs = load_all(known_folders())
-    if arguments.fit and arguments.name in (None, *specs):
-        chosen = specs if arguments.name is None else {arguments.name: specs[arguments.name]}
+    if arguments.new is not None:
+        return _write(arguments.new, arguments.device, specs)
+    paths = arguments.check or ([] if arguments.name in (None, *specs) else [Path(arguments.name)])
+    if arguments.name is not None and not all(path.exists() for path in paths):
+        raise ConfigError(_unknown(arguments.name, specs))
+    chosen = {file.stem: load_hardware(file) for path in paths for file in _files(path)} or specs
+    if arguments.name in specs:
+        chosen = {arguments.name: specs[arguments.name]}
+    if arguments.fit:
         campaigns = list(largest_campaigns(chosen))
         if arguments.json:
             print_document("hardware-fit", campaigns=[asdict(campaign) for campaign in campaigns])
         else:
             print(columns([FIT_HEADS, *(campaign.row for campaign in campaigns)]))
-        return 0
-    if arguments.name is None and arguments.json:
+    elif arguments.name is None and arguments.json:
         print_document("hardware", files=[_facts(spec) for spec in specs.values()])
-        return 0
-    if arguments.name is None:
+    elif arguments.name is None:
         print(columns([("NAME", "MARKERS", "TITLE"), *map(_row, specs.values())]))
-        return 0
-    if arguments.name not in specs:
-        raise ConfigError(_unknown(arguments.name, specs))
-    spec = specs[arguments.name]
-    if arguments.json:
-        print_document("hardware-file", **_whole(spec))
     else:
-        print("\n".join(describe(spec)))
+        for spec in chosen.values():
+            if arguments.json:
+                print_document("hardware-file", **_whole(spec))
+            else:
+                print("\n".join(describe(spec)))
     return 0
+
+
+def _write(path: Path, device_id: str | None, specs: Mapping[str, HardwareSpec]) -> int:
+    from pytest_npubench.cli.new_hardware import write_hardware
+
+    spec = write_hardware(path, device_id, specs, _asked)
+    say(f"{path}: {spec.title}, like {spec.like}; what was not answered is left out")
+    say(f"next: npubench run -m {spec.family} -k {spec.name} --npubench-hardware {path.parent} -rs")
+    return 0
+
+
+def _asked(question: str) -> str:
+    """The answer of whoever is there; empty at the end of the input."""
+    try:
+        return input(question)
+    except EOFError:
+        return ""
 
 
 def _facts(spec: HardwareSpec) -> dict[str, object]:
@@ -90,15 +117,17 @@ def check(paths: Sequence[Path], *, as_json: bool = False) -> int:
     """Prints for each file that it is right, or what is wrong and allowed; returns 1 where one is wrong."""
     errors, right = [], []
     for path in paths:
-        files = sorted(path.glob("*.toml")) if path.is_dir() else [path]
-        if not files:
+        if not (files := _files(path)):
             errors.append(f"{path}: no hardware file there; want a folder with one .toml a device")
         for file in files:
             try:
-                title = load_hardware(file).title
-                right.append({"path": file, "title": title})
+                spec = load_hardware(file)
+                too_large = [
+                    campaign.gives_way for campaign in largest_campaigns({spec.name: spec}) if campaign.skipped
+                ]
+                right.append({"path": file, "title": spec.title, "does_not_fit": too_large})
                 if not as_json:
-                    say(f"{file}: {title}: no fault found")
+                    say(f"{file}: {spec.title}: no fault found{''.join(f'; {what}' for what in too_large)}")
             except HardwareFileError as error:
                 errors.append(str(error))
     if as_json:
@@ -107,6 +136,10 @@ def check(paths: Sequence[Path], *, as_json: bool = False) -> int:
     for text in errors:
         print_error(text)
     return 1 if errors else 0
+
+
+def _files(path: Path) -> list[Path]:
+    return sorted(path.glob("*.toml")) if path.is_dir() else [path]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,9 +161,17 @@ class LargestCampaign:
     @property
     def row(self) -> tuple[str, ...]:
         need = (self.weight_bytes, self.cache_bytes, self.working_bytes, self.needed_bytes, self.usable_bytes)
-        skipped = "; ".join(f"{name}: {what}" for name, what in self.skipped.items())
         sizes = (f"{num_bytes / 1e9:.1f} GB" for num_bytes in need)
-        return (self.hardware, self.profile, self.suite, self.campaign, *sizes, skipped or "none")
+        return (self.hardware, self.profile, self.suite, self.campaign, *sizes, self._words or "none")
+
+    @property
+    def gives_way(self) -> str:
+        """ "nightly does not fit 21.6 GB: mistral-7b-v0.3-b8: buckets above 2048"."""
+        return f"{self.profile} of {self.hardware} does not fit {self.usable_bytes / 1e9:.1f} GB: {self._words}"
+
+    @property
+    def _words(self) -> str:
+        return "; ".join(f"{name}: {what}" for name, what in self.skipped.items())
 
 
 def largest_campaigns(specs: Mapping[str, HardwareSpec]) -> Iterator[LargestCampaign]:

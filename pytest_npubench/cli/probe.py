@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_npubench import backends
 from pytest_npubench.backends.protocol import Backend, Device
 from pytest_npubench.cli.arguments import add_command, add_json_option, columns, print_document, seconds
+from pytest_npubench.core.device_names import NEXT_STEP
 from pytest_npubench.core.hardware import FAMILIES, HardwareSpec
 from pytest_npubench.errors import BrokenEntryError, DeviceUnavailableError, did_you_mean
 from pytest_npubench.suites.hardware_files import known_folders, load_all
@@ -137,4 +138,4 @@ def _device(device: Mapping[str, Any]) -> str:
 
 def _hardware(device: Mapping[str, Any]) -> str:
     names = ", ".join(device["hardware"])
-    return f"hardware file {names}" if names else "no hardware file matches this name"
+    return f"hardware file {names}" if names else NEXT_STEP

@@ -11,6 +11,8 @@ import re
 from collections.abc import Mapping, Sequence
 from itertools import count
 
+NEXT_STEP = "no hardware file describes it; `npubench hardware --new hw/NAME.toml` writes one"
+
 
 def spelled_characters(patterns: Sequence[str], device_name: str) -> int | None:
     """The most characters of the name that one of the regular expressions spells out; None where none hits. What `.*`

@@ -101,7 +101,7 @@ class _Bandwidth(_Peak):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Memory(_Peak):
+class Memory(_Peak):
     unit: Annotated[str, one_of(MEMORY_UNITS)]
 
 
@@ -128,7 +128,7 @@ class Peak:
     source: Annotated[str, text(SOURCE)] = ""
     flops_per_s: Annotated[Mapping[str, _Compute], _flops] = field(default_factory=dict)
     memory_bandwidth_bytes_per_s: _BytesPerS | None = None
-    memory_bytes: Annotated[_Memory, partial(_in_base_unit, units=MEMORY_UNITS)] | None = None
+    memory_bytes: Annotated[Memory, partial(_in_base_unit, units=MEMORY_UNITS)] | None = None
     interconnect_bandwidth_bytes_per_s: _BytesPerS | None = None
 
 

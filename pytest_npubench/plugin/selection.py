@@ -13,6 +13,7 @@ from pytest_npubench import suites
 from pytest_npubench.backends import torch_missing, why_no_callables
 from pytest_npubench.backends.protocol import Device, Probe
 from pytest_npubench.campaign.memory import why_not_fit
+from pytest_npubench.core.device_names import NEXT_STEP
 from pytest_npubench.engines import REFERENCE
 from pytest_npubench.errors import NpubenchError, did_you_mean
 from pytest_npubench.plain_text import plain
@@ -153,7 +154,9 @@ def why_not(name: str, selection: Selection, specs: Mapping[str, HardwareSpec], 
     if nearest is None:
         return f"found {present}, but no case of it was selected"
     if nearest.miss is Miss.ANOTHER_DEVICE:
-        return nearest.reason if name in specs else f"found {present}, which no selected case is for"
+        of_families = [next(spec for spec in specs.values() if spec.family == family) for family in families]
+        steps = "".join(map(_next_step, probes, of_families))
+        return nearest.reason if name in specs else f"found {present}, which no selected case is for{steps}"
     return f"found {present}, but {nearest.reason}"
 
 
@@ -272,7 +275,7 @@ def _groups(
     matching = [device for device in probe.devices if spec is None or spec.matches(device.name)]
     names = ", ".join(dict.fromkeys(device.name for device in probe.devices))
     if spec is not None and not matching:
-        return [], Skip(Miss.ANOTHER_DEVICE, f"no {spec.title}: found {names}")
+        return [], Skip(Miss.ANOTHER_DEVICE, f"no {spec.title}: found {names}{_next_step(probe, spec)}")
     chosen = [device for device in matching if ordinals is None or device.ordinal in ordinals]
     if not chosen:
         asked = ",".join(map(str, ordinals or ()))
@@ -282,6 +285,12 @@ def _groups(
     if not groups:
         return [], Skip(Miss.TOO_FEW, f"needs {size} devices together, found {len(chosen)}: {_ids(chosen)}")
     return groups, None
+
+
+def _next_step(probe: Probe, spec: HardwareSpec) -> str:
+    """What to do about devices that no hardware file describes; empty where each has one."""
+    strangers = [device.id for device in probe.devices if not spec.files_of(device.name)]
+    return f" ({strangers[0]}: {NEXT_STEP})" if strangers else ""
 
 
 def _able(groups: Sequence[tuple[Device, ...]], expanded: ExpandedCase) -> tuple[list[tuple[Device, ...]], Skip | None]:

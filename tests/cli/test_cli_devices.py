@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,11 +15,16 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+from backends.fake_nvml import FakeNvml
+
 from pytest_npubench import backends
+from pytest_npubench.backends.cpu import processor_name
+from pytest_npubench.backends.cuda import CudaBackend
 from pytest_npubench.backends.protocol import Device, Probe
 from pytest_npubench.cli.hardware import largest_campaigns
+from pytest_npubench.cli.new_hardware import fitted_entries
 from pytest_npubench.core.hardware import FAMILIES, default_directory
-from pytest_npubench.suites.hardware_files import load_all
+from pytest_npubench.suites.hardware_files import load_all, load_hardware
 from pytest_npubench.suites.scheduling.spec import ServingSpec
 
 from .conftest import Answer
@@ -57,7 +63,10 @@ def test_probe_shows_each_device_with_its_hardware_file_or_the_reason(
     assert answer.status == 0
     assert lines[0].split(maxsplit=1) == ["cpu", "no cpu here"]
     assert lines[1].split(maxsplit=1) == ["cuda:1", "NVIDIA H200, 141.0 GiB; hardware file nvidia-h200"]
-    assert lines[2].split(maxsplit=1) == ["cuda:2", "NVIDIA GeForce 256; no hardware file matches this name"]
+    assert lines[2].split(maxsplit=1) == [
+        "cuda:2",
+        "NVIDIA GeForce 256; no hardware file describes it; `npubench hardware --new hw/NAME.toml` writes one",
+    ]
     assert len(lines) == len(FAMILIES) + 1
 
 
@@ -180,9 +189,129 @@ def test_fit_says_what_gives_way() -> None:
     ]
 
 
-def test_fit_is_not_for_files_that_are_checked(call: Run, tmp_path: Path) -> None:
-    assert "without --check" in call("hardware", "--fit", "--check", str(tmp_path)).error
+SMALL_GPU = """title = "a small GPU"
+like = "nvidia-h100"
+serving = false
+[probe]
+match = ["small"]
+[peak]
+memory_bytes = { value = 24, unit = "GB", source = "made up" }
+[models]
+default = ["mistral-7b-v0.3"]
+max_batch_size = { "mistral-7b-v0.3" = 8 }
+[profile]
+quick = { workloads = ["lens-sharegpt"], buckets = [128], num_draws = 1, min_rounds = 2, max_rounds = 3, budget_s = 9 }
+"""
+"""Weights of 14.5 GB, and caches of 131,072 x 8 x 16,256 = 17.0 GB, which 24 GB do not hold."""
+
+
+def test_fit_and_check_take_a_path_and_say_what_cannot_fit(call: Run, tmp_path: Path) -> None:
+    path = tmp_path / "small.toml"
+    path.write_text(SMALL_GPU, encoding="utf-8")
+    rows = [line.split() for line in call("hardware", path, "--fit").out.splitlines()[1:]]
+    assert [(row[1], row[-4:]) for row in rows][:2] == [
+        ("quick", ["GB", "21.6", "GB", "none"]),
+        ("nightly", ["mistral-7b-v0.3-b8-online:", "buckets", "above", "2048"]),
+    ]
+    assert call("hardware", "--check", tmp_path, "--fit").out == call("hardware", path, "--fit").out
+    words = "nightly of small does not fit 21.6 GB: mistral-7b-v0.3-b8: buckets above 2048"
+    answer = call("hardware", "--check", path)
+    assert (answer.status, f"no fault found; {words}" in answer.out) == (0, True)
+    nightly, _ = call("hardware", "--check", path, "--json").json["right"][0]["does_not_fit"]
+    assert nightly.startswith(words)
+    assert "memory 24 GB" in call("hardware", path).out
     assert "did you mean 'tpu-v5e'" in call("hardware", "--fit", "tpu-v5ee").error
+
+
+NEW_GPU = Device(family="cuda", ordinal=0, name="NVIDIA L9 (9+)", uuid="GPU-7", memory_bytes=24_000_000_000)
+NEXT = "next: npubench run -m cuda -k mine --npubench-hardware "
+
+
+@pytest.fixture
+def new_gpu(answering: dict[str, Answering], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU that no file describes behind a FAKE probe and a FAKE NVML; nothing that comes of it is a measurement."""
+    nvml = FakeNvml(MaxClockInfo=lambda kind: (2040, 2040, 6251)[kind], MemoryBusWidth=192)  # as an L4 answers
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)  # type: ignore[arg-type]
+    backend = CudaBackend()
+    monkeypatch.setattr(backend, "probe", lambda timeout_s: Probe(devices=(H200, NEW_GPU)), raising=False)
+    answering["cuda"] = backend  # type: ignore[assignment]
+
+
+def test_new_writes_a_file_from_what_the_driver_tells_and_what_is_answered(
+    call: Run, new_gpu: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO('121 TFLOP/s\n\nits "datasheet"; https://example.org\n'))
+    path = tmp_path / "hw" / "mine.toml"
+    answer = call("hardware", "--new", path)
+    assert (answer.status, f"{NEXT}{path.parent} -rs" in answer.out) == (0, True)
+    spec = load_hardware(path)
+    assert (spec.title, spec.family, spec.like) == ("NVIDIA L9 (9+)", "cuda", "nvidia-h100")
+    assert spec.matches(NEW_GPU.name)
+    assert not spec.matches("NVIDIA L9 (9+) Ti")
+    assert (spec.peak.flops_per_s["bf16"].value, spec.peak.interconnect_bandwidth_bytes_per_s) == (121e12, None)
+    assert spec.peak.flops_per_s["bf16"].source == 'its "datasheet"; https://example.org'
+    bandwidth = spec.peak.memory_bandwidth_bytes_per_s
+    assert bandwidth is not None
+    assert (round(bandwidth.value / 1e9), bandwidth.source) == (300, "what the device's driver reports")
+    assert spec.device_memory_bytes == 24e9
+    assert (spec.models, spec.max_batch_sizes) == (("llama-3.2-1b", "mistral-7b-v0.3"), {"mistral-7b-v0.3": 2})
+    assert spec.section(ServingSpec) is None  # no model with experts fits
+    assert {line.split()[-1] for line in call("hardware", path, "--fit").out.splitlines()[1:]} == {"none"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "answers", "words"),
+    [
+        (("mine.txt",), "", "want a file NAME.toml that is not there yet"),
+        (("nvidia-l4.toml",), "", "and a NAME of no shipped file"),
+        (("mine.toml", "--device", "cuda:9"), "", "no device cuda:9; here: cuda:1, cuda:0"),
+        (("mine.toml", "--device", "tpu:0"), "", "no device tpu:0; no tpu here"),
+        (("mine.toml", "--device", "x:0"), "", "no device x:0; no family x"),
+        (("mine.toml",), "121\n", "'121': want a number and one of FLOP/s, TFLOP/s, such as '121 TFLOP/s'"),
+        (("mine.toml",), "many TFLOP/s\n", "'many TFLOP/s': want a number"),
+    ],
+)
+def test_new_refuses_what_it_cannot_write(
+    arguments: tuple[str, ...],
+    answers: str,
+    words: str,
+    call: Run,
+    new_gpu: None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "stdin", io.StringIO(answers))
+    answer = call("hardware", "--new", *arguments)
+    assert (answer.status, words in answer.err) == (1, True), answer.err
+    assert not list(tmp_path.iterdir())
+
+
+def test_new_describes_this_processor(call: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    path = tmp_path / "mine.toml"
+    assert call("hardware", "--new", path, "--device", "cpu:0").status == 0
+    specs = load_all([default_directory(), tmp_path])
+    assert [spec.name for spec in specs.values() if spec.family == "cpu" and spec.matches(processor_name())] == ["mine"]
+    assert (specs["mine"].peak, specs["mine"].profiles) == (specs["cpu"].peak, specs["cpu"].profiles)
+    again = call("hardware", "--new", path, "--device", "cpu:0")
+    assert "want a file NAME.toml that is not there yet" in again.error
+
+
+SPECS = load_all([default_directory()])
+LIKE_H100 = [name for name, spec in SPECS.items() if spec.like == "nvidia-h100"]
+
+
+@pytest.mark.parametrize("name", LIKE_H100)
+def test_shipped_files_have_the_models_and_caches_that_fit(name: str) -> None:
+    spec, memory = SPECS[name], SPECS[name].device_memory_bytes
+    assert memory is not None
+    entries = fitted_entries(SPECS["nvidia-h100"], memory)
+    file = tomllib.loads((default_directory() / f"{name}.toml").read_text(encoding="utf-8"))
+    fitted = tomllib.loads("\n".join(f"[{table}]\n{lines}" if table else lines for table, lines in entries.items()))
+    if name != "nvidia-h200":  # its caches are rounded to two digits
+        assert {table: file[table] for table in ("serving", "models") if table in file} == fitted
+    assert spec.section(ServingSpec) is None or memory >= 80e9
 
 
 def test_hardware_of_an_unknown_name_says_the_nearest(call: Run) -> None:

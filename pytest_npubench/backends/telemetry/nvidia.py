@@ -120,6 +120,11 @@ class Gpu:
                 return f"{words} {clocks[0]}/{clocks[1]} MHz"
         return None
 
+    def memory_bandwidth_bytes_per_s(self) -> float | None:
+        """Two transfers a clock over the whole bus. H100 SXM: 2 x 2619 MHz x 5120 bit / 8 = 3.35 TB/s."""
+        clock_hz, num_bits = _scaled(self.ask("MaxClockInfo", MEMORY), 1e6), self.ask("MemoryBusWidth")
+        return 2 * clock_hz * num_bits / 8 if clock_hz and num_bits else None
+
     def firmware(self) -> str | None:
         version = self.ask("VbiosVersion")
         return None if version is None else f"VBIOS {text(version)}"
