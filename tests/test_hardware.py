@@ -633,9 +633,14 @@ def test_the_packaged_files_come_before_the_checkout(tmp_path: Path, monkeypatch
 def test_the_worked_example_of_the_documentation_loads(tmp_path: Path) -> None:
     page = (Path(__file__).parent.parent / "docs" / "hardware.md").read_text(encoding="utf-8")
     example_file = page.split("```toml\n")[1].split("```")[0]
-    spec = load_hardware(written(tmp_path, example_file, "nvidia-h100-nvl.toml"))
-    assert spec.matches("NVIDIA H100 NVL")
-    assert not spec.matches("NVIDIA H100 80GB HBM3")
+    written(tmp_path, example_file, "nvidia-a10.toml")
+    specs = load_all([default_directory(), tmp_path])
+    assert [name for name, spec in specs.items() if spec.matches("NVIDIA A10") and spec.family == "cuda"] == [
+        "nvidia-a10"
+    ]
+    assert [name for name, spec in specs.items() if spec.matches("NVIDIA A10G") and spec.family == "cuda"] == [
+        "nvidia-a10g"
+    ]
 
 
 def test_reading_takes_no_heavy_import() -> None:

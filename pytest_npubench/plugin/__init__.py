@@ -313,11 +313,12 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Gen
     """Writes behind everything that pytest says: the last lines are what to type next."""
     yield
     records = config.stash[_RECORDS]
+    skipped = [report for report in terminalreporter.getreports("skipped") if _is_case(report)]
     if _SESSION in config.stash and (records or _session(config).notes):
         from pytest_npubench.plugin.outcome import write_summary
 
-        write_summary(terminalreporter, _session(config), records)
-    elif not records and (skipped := [report for report in terminalreporter.getreports("skipped") if _is_case(report)]):
+        write_summary(terminalreporter, _session(config), records, skipped)
+    elif skipped and not records:
         from pytest_npubench.plugin.outcome import write_skips
 
         write_skips(terminalreporter, skipped)

@@ -156,8 +156,8 @@ def write_skips(reporter: Any, reports: Sequence[Any]) -> None:
         reporter.write_line(f"{others} more reason{'s' if others > 1 else ''}: pytest -rs prints all")
 
 
-def write_summary(reporter: Any, session: BenchSession, records: Sequence[Record]) -> None:
-    """One line a case, why, what suites say, notes, the journal's place, and last what to type next."""
+def write_summary(reporter: Any, session: BenchSession, records: Sequence[Record], skipped: Sequence[Any]) -> None:
+    """One line a case, why, what suites say, the journal's place, notes, and last what to type next."""
     from pytest_npubench.comparison.judged_share import false_alarms
     from pytest_npubench.reports.terminal import next_lines, render_run
 
@@ -179,6 +179,8 @@ def write_summary(reporter: Any, session: BenchSession, records: Sequence[Record
         if alarms := false_alarms(records):
             reporter.write_line(alarms)
         reporter.write_line(plain(f"journal: {settings.journal}"))
+    if skipped and not reporter.hasopt("skipped"):
+        reporter.write_line(f"{len(skipped)} cases skipped: pytest -rs says why, -m selects what is here")
     for note in session.notes:
         reporter.write_line(plain_lines(note), red=note.startswith("error"))
     done = [name for name, asked in (("accept", settings.accept), ("report", settings.report)) if asked]

@@ -162,7 +162,10 @@ def test_a_probe_that_hangs_ends_in_a_skip(project):
 def test_a_device_that_no_hardware_file_describes_is_named(project):
     project.fake(match="^Another accelerator$")
     result = project.run("-k", "fake and profile", "-rs")
-    assert skipped(result).keys() == {"no the test's device: found Fake accelerator"}
+    next_step = "no hardware file describes it; `npubench hardware --new hw/NAME.toml` writes one"
+    assert skipped(result).keys() == {f"no the test's device: found Fake accelerator (openvino:0: {next_step})"}
+    result = project.run("-k", "fake and profile", "--npubench-require", "openvino")
+    assert f"found Fake accelerator, which no selected case is for (openvino:0: {next_step})" in result.stderr.str()
 
 
 @pytest.mark.parametrize(
