@@ -86,8 +86,9 @@ class CudaBackend:
         return _with_facts(class_of(devices), devices)
 
     def memory_bandwidth_bytes_per_s(self, device: Device) -> float | None:
-        known = device.uuid is not None
-        return _nvml(lambda nvml: _of_first(nvml, [device], Gpu.memory_bandwidth_bytes_per_s)) if known else None
+        if device.uuid is None:
+            return None
+        return _nvml(lambda nvml: _of_first(nvml, [device], Gpu.memory_bandwidth_bytes_per_s))
 
 
 def _with_facts(stack: Stack, devices: Sequence[Device]) -> Stack:

@@ -90,8 +90,8 @@ def _peaks(device: Device, dtype: str, ask: Ask) -> Iterator[str]:
     if any(answers.values()):
         yield f"source = {json.dumps(ask('the document that states it, with its address: ') or BY_HAND)}"
     yield from (f"{key} = {{ {figure} }}" for key, figure in answers.items() if figure)
-    told = (("memory_bandwidth_bytes_per_s", bandwidth, "B/s"), ("memory_bytes", device.memory_bytes, "B"))
-    for key, value, unit in told:
+    by_driver = (("memory_bandwidth_bytes_per_s", bandwidth, "B/s"), ("memory_bytes", device.memory_bytes, "B"))
+    for key, value, unit in by_driver:
         if value:
             yield f'{key} = {{ value = {value:.0f}, unit = "{unit}", source = "{BY_DRIVER}" }}'
 
