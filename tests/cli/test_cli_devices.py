@@ -307,35 +307,14 @@ def test_shipped_files_have_the_models_and_caches_that_fit(name: str) -> None:
     spec, memory = SPECS[name], SPECS[name].device_memory_bytes
     assert memory is not None
     entries = fitted_entries(SPECS["nvidia-h100"], memory)
-    file = tomllib.loads((default_directory() / f"{name}.toml").read_text(encoding="utf-8"))
     fitted = tomllib.loads("\n".join(f"[{table}]\n{lines}" if table else lines for table, lines in entries.items()))
-    if name != "nvidia-h200":  # its caches are rounded to two digits
-        assert {table: file[table] for table in ("serving", "models") if table in file} == fitted
-    assert spec.section(ServingSpec) is None or memory >= 80e9
-
-
-def test_hardware_of_an_unknown_name_says_the_nearest(call: Run) -> None:
-    error = call("hardware", "nvidia-h20").error
-    assert "did you mean 'nvidia-h200'?" in error
-    assert "tpu-v6e" in error
-
-
-def test_check_passes_good_files_and_names_file_and_key_of_bad_ones(call: Run, tmp_path: Path) -> None:
-    text = (default_directory() / "cpu.toml").read_text(encoding="utf-8")
-    good, bad, worse = (tmp_path / name for name in ("good.toml", "bad.toml", "worse.toml"))
-    good.write_text(text, encoding="utf-8")
-    bad.write_text(text.replace('dtype = "fp32"', 'dtype = "fp33"'), encoding="utf-8")
-    worse.write_text("title = ", encoding="utf-8")
-    assert call("hardware", "--check", good).status == 0
-    answer = call("hardware", "--check", tmp_path, tmp_path / "none.toml")
-    assert answer.status == 1
-    assert f"{good}: " in answer.out
-    errors = answer.err.splitlines()
-    assert [line.split(": ")[2] for line in errors] == [str(bad), str(worse), str(tmp_path / "none.toml")]
-    assert "models.dtype" in errors[0]
-    assert "cannot be read" in errors[2]
-
-
-def test_check_of_a_folder_without_files_is_an_error(call: Run, tmp_path: Path) -> None:
-    assert "no hardware file there" in call("hardware", "--check", tmp_path).error
-    assert call("hardware", "cpu", "--check", tmp_path).status == 2
+    models = {"default": list(SPECS["nvidia-h100"].models), "max_batch_size": SPECS["nvidia-h100"].max_batch_sizes}
+    models |= fitted.get("models", {})
+    assert [*spec.models] == models["default"]
+    assert spec.max_batch_sizes == (models["max_batch_size"] or {})
+    serving = spec.section(ServingSpec)
+    assert (serving is None) == (fitted.get("serving") is False) == (memory < 80e9)
+    for model, tokens in fitted["serving"]["kv_capacity_tokens"].items() if fitted.get("serving") else ():
+        assert serving is not None
+        assert not isinstance(serving.kv_capacity, int)
+        assert 0.95 * tokens <= serving.kv_capacity[model] <= tokens
