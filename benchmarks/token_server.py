@@ -21,7 +21,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 SPIN_S = 0.0015
-HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+HEAD = (
+    b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nKeep-Alive: timeout=600\r\n"
+    b"Transfer-Encoding: chunked\r\n\r\n"
+)
 DONE = b"data: [DONE]\n\n"
 
 

@@ -127,14 +127,14 @@ class Arrived:
     """One answer of at most num_bytes and num_events that bring text or a new count, each of event_bytes at most.
 
     deltas: of the events read so far, with their seconds. is_over: `[DONE]` came; is_whole: that or a finish_reason.
-    came_as: status and type, and start: the first bytes, to show where there is no event; num_empty: the events that
-    were passed over;
-    unknown_keys: where text stood that is not known.
+    is_sent_again: on a second connection. came_as: status and type, and start: the first bytes, to show where there is
+    no event. num_empty: the events that were passed over. unknown_keys: where text stood that is not known.
     """
 
     def __init__(self, num_bytes: int, event_bytes: int, num_events: int, unread: Unread) -> None:
         self.deltas: list[tuple[float, Delta]] = []
         self.is_over = False
+        self.is_sent_again = False
         self.came_as, self.start = "", b""
         self.num_events = self.num_empty = 0
         self.unknown_keys: tuple[str, ...] = ()

@@ -67,7 +67,7 @@ def answer_limits(endpoint: Endpoint, output_tokens: int) -> AnswerLimits:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
     """A request whose answer is over, its events read or not. failed: how the transport failed. may_end_early: the
-    server was not asked to go on to the last token. is_sent_again: Connections sent it twice. key: hidden where the
+    server was not asked to go on to the last token. key: hidden where the
     server sent it back."""
 
     request: HttpRequest
@@ -76,7 +76,6 @@ class Ended:
     num_retries: int
     failed: str | None
     may_end_early: bool = False
-    is_sent_again: bool = False
     key: str = field(repr=False)
 
     def answer(self) -> HttpAnswer:
@@ -121,7 +120,7 @@ class Ended:
             PASSED_OVER: arrived.num_empty,
             UNSTREAMED: times.num_unstreamed,
             ENDED_EARLY: self.request.output_tokens - times.num_tokens if self._ended_early(times) else 0,
-            SENT_AGAIN: int(self.is_sent_again),
+            SENT_AGAIN: int(arrived.is_sent_again),
         }
         return {text: number for text, number in remarks.items() if number}
 

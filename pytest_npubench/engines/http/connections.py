@@ -1,5 +1,10 @@
 """The connections to one server: opened when a request finds none free, kept and used again.
 
+A server closes what is idle, and a request that meets this is lost without its fault. So a connection is used again for
+KEPT_SHARE of the time that the server keeps it: as its Keep-Alive header says, else as the first one that it closed was
+idle, else UNKNOWN_KEPT_S. A request whose used connection is closed before a byte of its answer is sent again on a
+fresh one, once.
+
 No proxy and no password file of the environment is used, no cookie is kept, nothing is unpacked; headers have limits
 (reply.py), and so has what is read at once. The server's name is looked up once.
 """
@@ -27,7 +32,8 @@ from pytest_npubench.processes.file_limit import ran_out
 
 RECEIVE_BYTES = 2**14  # Linux doubles it
 CLOSING_TURNS = 100
-KEPT_S = 60.0  # a free connection
+KEPT_S, UNKNOWN_KEPT_S = 60.0, 1.0  # a free connection; where nothing tells how long its server keeps it
+KEPT_SHARE = 0.8  # of the server's own time: a request takes a while to come to it
 OTHER_FAMILY_S = 0.25  # RFC 8305, section 8: until an address of the other family is tried as well
 
 Addresses = list[Any]  # aiohappyeyeballs.AddrInfoType: what is looked up has narrower types
@@ -116,6 +122,8 @@ class Connections:
         self._addresses: asyncio.Task[Addresses] | None = None
         self._free: list[Connection] = []
         self._open: set[Connection] = set()
+        self._said_kept_s: float | None = None
+        self._seen_kept_s: float | None = None
 
     async def __aenter__(self) -> Connections:
         with suppress(OSError, asyncio.TimeoutError):  # named where a request needs it
@@ -143,6 +151,19 @@ class Connections:
     async def exchange(self, message: bytes, arrived: Arrived, deadline_s: float, time_s: float) -> None:
         """Send and take in the answer until it is over. Raises AnswerError where it does not come, or not whole, and
         OSError where this process has no file left for a connection."""
+        connection = self._taken()
+        try:
+            await self._exchange(connection, message, arrived, deadline_s, time_s)
+        except AnswerError as error:
+            if connection is None or not error.is_unheard:
+                raise
+            arrived.is_sent_again = True
+            await self._exchange(None, message, arrived, deadline_s, time_s)
+
+    async def _exchange(
+        self, connection: Connection | None, message: bytes, arrived: Arrived, deadline_s: float, time_s: float
+    ) -> None:
+        """On this connection, or on a fresh one."""
         begun: list[Reply] = []
 
         def begin(connection: Connection) -> None:
@@ -153,12 +174,12 @@ class Connections:
                 time_s=time_s,
                 idle_s=self._endpoint.idle_timeout_s,
                 key=self.key,
-                leave=lambda again: self._left(connection, again),
+                leave=lambda again: self._left(connection, reply, again),
             )
             begun.append(reply)
             connection.begin(reply, message)
 
-        if (connection := self._taken()) is not None:
+        if connection is not None:
             begin(connection)
         else:
             try:
@@ -175,15 +196,27 @@ class Connections:
 
     def _taken(self) -> Connection | None:
         """The connection that was used last: its server closes one that was idle for long."""
+        kept_s = self._said_kept_s if self._said_kept_s is not None else self._seen_kept_s
+        longest_s = UNKNOWN_KEPT_S if kept_s is None else min(KEPT_SHARE * kept_s, KEPT_S)
         while self._free:
             connection = self._free.pop()
-            if connection.is_open and self._now_s() - connection.free_since_s < KEPT_S:
+            if connection.is_open and self._now_s() - connection.free_since_s < longest_s:
                 return connection
             connection.abort()
         return None
 
-    def _left(self, connection: Connection, again: bool) -> None:
+    def _lost(self, connection: Connection) -> None:
+        """A free connection that its server closes tells how long it keeps one."""
+        self._open.discard(connection)
+        if connection in self._free:
+            idle_s = self._now_s() - connection.free_since_s
+            self._seen_kept_s = idle_s if self._seen_kept_s is None else min(self._seen_kept_s, idle_s)
+            self._free.remove(connection)
+
+    def _left(self, connection: Connection, reply: Reply, again: bool) -> None:
         connection.reply = None
+        if reply.kept_s is not None:
+            self._said_kept_s = reply.kept_s
         if again and connection.is_open:
             connection.free_since_s = self._now_s()
             self._free.append(connection)
@@ -215,7 +248,7 @@ class Connections:
         )
         try:
             await loop.create_connection(
-                lambda: Connection(made, self._open.discard),
+                lambda: Connection(made, self._lost),
                 sock=opened,
                 ssl=self._tls,
                 server_hostname=self._name if self._tls else None,

@@ -26,11 +26,15 @@ LEAST_S = 0.001  # an event loop rounds a shorter time to none
 
 
 class AnswerError(MeasurementError):
-    """An answer that did not come, or not whole. `again`: asking once more may help."""
+    """An answer that did not come, or not whole. `again`: asking once more may help. is_unheard: the connection was
+    closed before a byte of it."""
 
-    def __init__(self, reason: str, *, again: bool = False, pause_s: float | None = None) -> None:
+    def __init__(
+        self, reason: str, *, again: bool = False, pause_s: float | None = None, is_unheard: bool = False
+    ) -> None:
         super().__init__(reason)
         self.again = again
+        self.is_unheard = is_unheard
         self.pause_s = pause_s
 
 
@@ -49,13 +53,15 @@ class Reply:
     """What comes on a connection from one request on. `over` is done when nothing more is awaited: with None where the
     answer came, or AnswerError. Behind `[DONE]` that is the rest of the framing, for END_S at most.
 
-    leave(again) is called once, just before: `again` where the connection can carry another request.
+    leave(again) is called once, just before: `again` where the connection can carry another request. kept_s: how long
+    the server keeps it then, as its Keep-Alive header says.
     """
 
     __slots__ = (
         "_arrived",
         "_deadline_s",
         "_error",
+        "_has_begun",
         "_headers",
         "_idle_s",
         "_in_head",
@@ -98,6 +104,7 @@ class Reply:
             lenient_headers=True, lenient_optional_cr_before_lf=True, lenient_spaces_after_chunk_size=True
         )
         self._in_head, self._until_end, self._is_whole, self._is_over = True, False, False, False
+        self._has_begun = False
         self._error: AnswerError | None = None
         self._line_bytes = self._num_headers = 0
         self._headers: dict[bytes, bytes] = {}
@@ -118,6 +125,7 @@ class Reply:
         if parser is None or not data:
             return
         self._piece_s = self._now_s()
+        self._has_begun = True
         if self._in_head:
             self._line_bytes += len(data)
         try:
@@ -143,7 +151,13 @@ class Reply:
             self._end(None)
         else:
             why = f"{type(error).__name__}: {error}" if error else "the server closed the connection"
-            self._end(AnswerError(f"disconnected: {why}", again=True))
+            self._end(AnswerError(f"disconnected: {why}", again=True, is_unheard=not self._has_begun))
+
+    @property
+    def kept_s(self) -> float | None:
+        """None where no header says it."""
+        match = re.search(r"timeout\s*=\s*(\d{1,6})", self._header(b"keep-alive"), re.IGNORECASE)
+        return float(match[1]) if match else None
 
     def abandon(self) -> None:
         """Whoever asked waits no longer."""

@@ -8,12 +8,13 @@ import re
 import socket
 import time
 import urllib.request
-from itertools import pairwise
+from contextlib import suppress
+from itertools import count, pairwise
 
 import pytest
 from aiohttp import web
 
-from pytest_npubench.engines.http.answer import HttpRequest
+from pytest_npubench.engines.http.answer import SENT_AGAIN, HttpRequest
 from pytest_npubench.engines.http.arrived import Unread
 from pytest_npubench.engines.http.client import ask
 from pytest_npubench.engines.http.connections import Connections
@@ -261,6 +262,75 @@ def test_connections_are_used_again(serve):
 
     assert [ended.answer().failed for ended in asyncio.run(one_after_the_other())] == [None] * 4
     assert len(peers) == 1
+
+
+class Closing:
+    """Closes a connection that was idle for idle_s, or whose `unheard`-th request comes; says `header` of it."""
+
+    def __init__(self, *, idle_s=60.0, header="", unheard=None):
+        self.num_asked, self.num_connections = 0, 0
+        self._idle_s, self._header, self._unheard = idle_s, header, unheard
+
+    async def __call__(self, reader, writer):
+        self.num_connections += 1
+        with suppress(asyncio.TimeoutError, asyncio.CancelledError, EOFError, ConnectionError):
+            for number in count():
+                head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), self._idle_s)
+                await reader.readexactly(int(re.search(rb"Content-Length: (\d+)", head)[1]))
+                if number == self._unheard:
+                    break
+                self.num_asked += 1
+                body = f"data: {TOKEN}\n\n".encode() * 4 + b"data: [DONE]\n\n"
+                writer.write(b"HTTP/1.1 200 OK\r\n%sContent-Length: %d\r\n\r\n" % (self._header.encode(), len(body)))
+                writer.write(body)
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    ("server", "pauses_s", "num_connections", "num_again"),
+    [
+        (
+            Closing(unheard=1),
+            (0.0, 0.0, 0.0),
+            4,
+            3,
+        ),  # each on a used one, then on a fresh one
+        (Closing(header="Keep-Alive: timeout=9, max=7\r\n"), (0.0, 1.2), 1, 0),
+        (Closing(header="keep-alive: timeout=1\r\n"), (0.0, 0.9, 0.9), 3, 0),
+        (Closing(header="Keep-Alive: timeout=0\r\n"), (0.0, 0.0), 3, 0),
+        (Closing(), (0.0, 1.2), 2, 0),  # unknown: 1 s
+        (Closing(idle_s=0.3), (0.6, 0.28), 3, 0),  # the first one that it closed was idle for 0.3 s
+    ],
+)
+def test_no_request_goes_out_on_a_connection_that_its_server_may_have_closed(
+    server, pauses_s, num_connections, num_again
+):
+    """A request follows each pause; none is lost, and the server hears each once."""
+    answers = asyncio.run(_asked(server, pauses_s))
+    assert [answer.failed for answer in answers] == [None] * len(answers)
+    assert server.num_asked == len(answers)
+    assert server.num_connections == num_connections
+    assert sum(SENT_AGAIN in answer.remarks for answer in answers) == num_again
+
+
+def test_a_fresh_connection_that_is_closed_unheard_is_a_failure():
+    server = Closing(unheard=0)
+    (answer,) = asyncio.run(_asked(server, ()))
+    assert (server.num_connections, answer.failed) == (1, "disconnected: the server closed the connection")
+
+
+async def _asked(server, pauses_s):
+    listening = await asyncio.start_server(server, "127.0.0.1", 0)
+    endpoint = Endpoint(url=f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/v1", model="m")
+    ended = []
+    async with listening:
+        async with Connections(endpoint, time.monotonic) as connections:
+            for request, pause_s in zip(_requests(len(pauses_s) + 1), (0.0, *pauses_s), strict=True):
+                await asyncio.sleep(pause_s)
+                message = connections.message(request)
+                ended.append(await ask(connections, endpoint, request, message, now_s=time.monotonic, unread=Unread()))
+        await asyncio.sleep(0.05)  # the server sees that they are closed
+    return [each.answer() for each in ended]
 
 
 def test_the_key_goes_to_the_server_and_nowhere_else(serve, monkeypatch):
