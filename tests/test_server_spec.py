@@ -60,7 +60,7 @@ def test_a_server_file_has_loads_and_sizes_and_no_buckets(tmp_path: Path) -> Non
         ("mail", "r0.5"),
     ]
     assert spec.section(ServerSpec).asking == Asking()
-    assert spec.section(ServerSpec).asking.extra_body == {"ignore_eos": True}
+    assert spec.section(ServerSpec).asking.fields == {"ignore_eos": True}
     assert spec.section(ServerSpec).attainment == 0.9
     assert spec.section(ServerSpec).size("quick").workloads == ("chat",)
     assert spec.section(ServerSpec).size("full").workloads == ("chat", "mail")
@@ -96,6 +96,21 @@ def test_the_chat_api_takes_words_unless_asked(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("dialect", "extra_body", "api", "fields"),
+    [
+        ("", None, "completions", {"ignore_eos": True}),
+        ("", {}, "completions", {}),
+        ("vllm", {"min_p": 1}, "completions", {"ignore_eos": True, "min_p": 1}),
+        ("tgi", None, "chat", {"temperature": None, "stream_options": {"include_usage": True}}),
+        ("ollama", {"stream_options": None}, "chat", {"stream_options": None}),
+    ],
+)
+def test_a_dialect_is_an_api_and_fields_that_extra_body_goes_before(dialect, extra_body, api, fields) -> None:
+    asking = Asking(dialect=dialect, extra_body=extra_body)
+    assert (asking.api, asking.fields) == (api, fields)
+
+
+@pytest.mark.parametrize(
     ("old", "new", "words"),
     [
         ("[server]\n", '[server]\napi = "responses"\n', "server.api: want one of completions, chat"),
@@ -104,6 +119,8 @@ def test_the_chat_api_takes_words_unless_asked(tmp_path: Path) -> None:
         ("[server]\n", "[server]\ntoken_ids = [9, 5]\n", "server.token_ids: 9 is followed by 5"),
         ("[server]\n", "[server]\nextra_body = 3\n", "server.extra_body: want a table"),
         ("[server]\n", "[server]\nextra_body = {stream = false}\n", "server.extra_body: stream is not for it to say"),
+        ("[server]\n", "[server]\nextra_body = {max_tokens = 3}\n", "server.extra_body: max_tokens is the workload's"),
+        ("[server]\n", '[server]\ndialect = "x"\n', "server.dialect: want one of openai, vllm"),
         ("[server]\n", "[server]\nextra_body = {at = 2026-01-01}\n", "server.extra_body: want what JSON can hold"),
         ("[server]\n", "[server]\nattainment = 1.5\n", "server.attainment: want a finite number above 0 and up to 1"),
         ("[server]\n", "[server]\nanswer_timeout_s = 0\n", "server.answer_timeout_s: want a finite number above 0"),

@@ -1,8 +1,10 @@
-"""Where the server is and who asks it, as the environment says: four variables, of which one is needed.
+"""Where the server is and who asks it, as the environment says: six variables, of which one is needed.
 
     NPUBENCH_SERVER_URL           the base that clients of OpenAI are given, http://127.0.0.1:8000/v1
     NPUBENCH_SERVER_MODEL         the model's name; not needed where one is served
     NPUBENCH_SERVER_KEY_VARIABLE  the variable that holds the API key (default OPENAI_API_KEY)
+    NPUBENCH_SERVER_QUERY         what follows the ? of every address, api-version=2024-10-21
+    NPUBENCH_SERVER_HEADERS       more headers, each with the variable that holds its value, api-key=AZURE_KEY,x-org=ORG
     NPUBENCH_SERVER_CA_FILE       a file of certificates to trust
 
 The key itself is read when it is sent: it is in no record, no message and no repr.
@@ -12,28 +14,33 @@ from __future__ import annotations
 
 import hashlib
 import ipaddress
+import re
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from pytest_npubench.core.server_access import api_key, check_key_variable, tls_context
+from pytest_npubench.core.server_access import check_key_variable, secret_headers, tls_context
 from pytest_npubench.errors import ConfigError
 
 URL, MODEL = "NPUBENCH_SERVER_URL", "NPUBENCH_SERVER_MODEL"
 KEY_VARIABLE, CA_FILE = "NPUBENCH_SERVER_KEY_VARIABLE", "NPUBENCH_SERVER_CA_FILE"
+QUERY, HEADERS = "NPUBENCH_SERVER_QUERY", "NPUBENCH_SERVER_HEADERS"
 DEFAULT_KEY_VARIABLE = "OPENAI_API_KEY"
 DIGITS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerAddress:
-    """key_variable: None where no key is sent. Raises ConfigError on an address that cannot be used."""
+    """key_variable: None where no key is sent. query: encoded. headers: of each its name and the variable with its
+    value. Raises ConfigError on an address that cannot be used."""
 
     url: str
     model: str | None = None
     key_variable: str | None = None
+    query: str = ""
+    headers: tuple[tuple[str, str], ...] = ()
     ca_file: Path | None = None
 
     def __post_init__(self) -> None:
@@ -70,9 +77,9 @@ class ServerAddress:
     def digest(self) -> str:
         return _digest(self.url.rstrip("/"))
 
-    def key(self) -> str:
-        """The API key, empty for none. Raises ConfigError as api_key does."""
-        return api_key(self.key_variable)
+    def secret_headers(self) -> dict[str, str]:
+        """Raises ConfigError as core.server_access.secret_headers does."""
+        return secret_headers(self.key_variable, self.headers)
 
     def tls(self) -> ssl.SSLContext:
         """Raises ConfigError as tls_context does."""
@@ -87,17 +94,34 @@ def address_of(environment: Mapping[str, str]) -> ServerAddress | None:
     named = environment.get(KEY_VARIABLE, "").strip()
     if named:
         check_key_variable(named, environment, KEY_VARIABLE)
-    variable = named or (DEFAULT_KEY_VARIABLE if environment.get(DEFAULT_KEY_VARIABLE) else None)
+    headers = _headers(environment)
+    # a server that takes its key in a header of its own is not sent OpenAI's
+    default = DEFAULT_KEY_VARIABLE if environment.get(DEFAULT_KEY_VARIABLE) and not headers else None
+    query = environment.get(QUERY, "").strip().removeprefix("?")
+    if not re.fullmatch(r"[!-~]*", query) or "#" in query:
+        raise ConfigError(f"{QUERY}: want NAME=VALUE, joined by & and encoded, such as api-version=2024-10-21")
     ca_file = environment.get(CA_FILE, "").strip()
     try:
         return ServerAddress(
             url=url,
             model=environment.get(MODEL, "").strip() or None,
-            key_variable=variable,
+            key_variable=named or default,
+            query=query,
+            headers=headers,
             ca_file=Path(ca_file) if ca_file else None,
         )
     except ConfigError as error:
         raise ConfigError(f"{URL}: {error}") from None
+
+
+def _headers(environment: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """Raises ConfigError on a name that no header has, and on a variable that is not set."""
+    pairs = [entry.strip().partition("=") for entry in environment.get(HEADERS, "").split(",") if entry.strip()]
+    for name, _, variable in pairs:
+        if not re.fullmatch(r"[A-Za-z0-9-]+", name):
+            raise ConfigError(f"{HEADERS}: want NAME=VARIABLE, the name of a header and of the variable with its value")
+        check_key_variable(variable, environment, HEADERS)
+    return tuple((name, variable) for name, _, variable in pairs)
 
 
 def _digest(text: str) -> str:

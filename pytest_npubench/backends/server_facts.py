@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 
 from pytest_npubench.backends.server_address import MODEL, ServerAddress
 from pytest_npubench.core.clock import monotonic
-from pytest_npubench.core.server_access import redirected_to, shown
+from pytest_npubench.core.server_access import readable, redirected_to, secrets_of, shown
 from pytest_npubench.errors import AccessRefusedError, DeviceUnavailableError
 from pytest_npubench.processes.file_limit import ran_out
 
@@ -38,10 +38,12 @@ VERSION = ("/version", "version")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedModel:
-    """context_tokens: the longest prompt and answer together, None where the server does not say."""
+    """context_tokens: the longest prompt and answer together, None where the server does not say. is_listed: the server
+    itself says that it serves it."""
 
     name: str
     context_tokens: int | None
+    is_listed: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +54,8 @@ class ServerFacts:
     software: str | None
 
     def model(self, wanted: str | None) -> ServedModel:
-        """The model of that name, or the only one. Raises DeviceUnavailableError naming those that are served."""
+        """The model of that name, listed or not: a proxy lists no aliases, and some servers list none at all. Without a
+        name the only one; raises DeviceUnavailableError naming those that are served."""
         names = [model.name for model in self.models]
         if wanted is None and len(names) == 1:
             return self.models[0]
@@ -62,8 +65,11 @@ class ServerFacts:
         more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
         served = ", ".join(map(shown, names[:MAX_NAMED])) + more
         if wanted is None:
-            raise DeviceUnavailableError(f"the server serves {len(names)} models; set {MODEL} to one of {served}")
-        raise DeviceUnavailableError(f"the server serves no model {wanted!r}; it serves {served or 'none'}")
+            which = (
+                f"serves {len(names)} models; set {MODEL} to one of {served}" if names else f"lists none; set {MODEL}"
+            )
+            raise DeviceUnavailableError(f"the server {which}")
+        return ServedModel(name=wanted, context_tokens=None, is_listed=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,8 +92,8 @@ class _Reply:
 
 
 def ask_server(address: ServerAddress, timeout_s: float) -> ServerFacts:
-    """Raises DeviceUnavailableError where the server does not list its models in timeout_s, AccessRefusedError where it
-    wants another key, ConfigError on a key or certificates that cannot be used."""
+    """Raises DeviceUnavailableError where the server does not list its models in timeout_s and none is named,
+    AccessRefusedError where it wants another key, ConfigError on a key or certificates that cannot be used."""
     deadline_s = monotonic() + timeout_s
     listed = _get(address, f"{address.url.rstrip('/')}/models", deadline_s)
     if listed.status in (401, 403):
@@ -95,7 +101,9 @@ def ask_server(address: ServerAddress, timeout_s: float) -> ServerFacts:
         raise AccessRefusedError(f"the server at {address.url} does not take {whose} (HTTP {listed.status})")
     document = listed.document
     if why := _why_no_list(address, listed, document):
-        raise DeviceUnavailableError(f"the server at {address.url} lists no models: {why}")
+        if address.model is None or listed.status >= 500 or listed.location:
+            raise DeviceUnavailableError(f"the server at {address.url} lists no models: {why}")
+        document = {"data": []}
     entries = [entry for entry in document["data"] if isinstance(entry, dict) and _is_name(entry.get("id"))]
     return ServerFacts(
         models=tuple(ServedModel(name=entry["id"], context_tokens=_context(entry)) for entry in entries),
@@ -108,7 +116,8 @@ def _why_no_list(address: ServerAddress, listed: _Reply, document: Any) -> str |
         return f"/models redirects to {redirected_to(listed.location)} (HTTP {listed.status}); give that address"
     if listed.status != 200:
         hint = "" if address.url.rstrip("/").endswith("/v1") else " (most addresses end in /v1)"
-        return f"HTTP {listed.status} of /models{hint}"
+        words = readable(listed.body, secrets_of(address.secret_headers()))
+        return f"HTTP {listed.status} of /models{hint}: {words}"
     if listed.coding:
         return f"/models is in the content coding {listed.coding}, which was not asked for"
     entries = document.get("data") if isinstance(document, dict) else None
@@ -147,16 +156,14 @@ def _software(address: ServerAddress, models: list[dict[str, Any]], header: str,
 
 def _get(address: ServerAddress, url: str, deadline_s: float) -> _Reply:
     """Raises DeviceUnavailableError, ConfigError."""
-    key = address.key()
     headers = {"Accept": "application/json", "Accept-Encoding": "identity", "Connection": "close"}
-    if key:
-        headers["Authorization"] = f"Bearer {key}"
+    headers |= address.secret_headers()
     parts = urlsplit(url)
     port = parts.port or (443 if parts.scheme == "https" else 80)
     connection = HTTPConnection(address.host, port)
     try:
         connection.sock = _connected(address, port, deadline_s)
-        connection.request("GET", parts.path, headers=headers)
+        connection.request("GET", f"{parts.path}?{address.query}" if address.query else parts.path, headers=headers)
         response = HTTPResponse(_Timed(connection.sock, deadline_s), method="GET")  # type: ignore[arg-type]
         response.begin()
         is_redirect = 300 <= response.status < 400

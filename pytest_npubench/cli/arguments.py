@@ -28,7 +28,11 @@ LONGEST_SHOWN = 60
 
 class Parser(argparse.ArgumentParser):
     """An argparse parser that repeats no password. It takes the "--" of `--option=--` for a missing value: argparse
-    drops it and leaves an empty list (https://github.com/python/cpython/issues/59317, mended in Python 3.13)."""
+    drops it and leaves an empty list (https://github.com/python/cpython/issues/59317, mended in Python 3.13). No option
+    is taken for a longer one that begins as it does."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **{"allow_abbrev": False, **options})
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Reports an unknown option by the parser that was asked, which can suggest the right one."""

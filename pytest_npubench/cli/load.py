@@ -8,12 +8,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from time import sleep
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pytest_npubench.cli.arguments import (
     add_command,
@@ -25,13 +27,17 @@ from pytest_npubench.cli.arguments import (
     request_count,
     seconds,
     seed,
+    time_limit,
     token_count,
 )
+from pytest_npubench.core.clock import monotonic
 from pytest_npubench.core.plain_table import PlainTable, cell, plain_console, written
-from pytest_npubench.errors import ConfigError, NpubenchError
+from pytest_npubench.core.record_reader import WrongEntryError
+from pytest_npubench.engines.http.dialects import DIALECTS
+from pytest_npubench.errors import ConfigError, DeviceUnavailableError, MeasurementError, NpubenchError
 from pytest_npubench.plain_text import plain
 from pytest_npubench.reports.number_text import figures
-from pytest_npubench.suites.server.spec import APIS, OURS, PROMPTS, Asking
+from pytest_npubench.suites.server.spec import APIS, PROMPTS, Asking, of_json
 
 if TYPE_CHECKING:
     from pytest_npubench.backends.server_address import ServerAddress
@@ -40,10 +46,14 @@ if TYPE_CHECKING:
     from pytest_npubench.engines.http.load_run import HttpRun
     from pytest_npubench.serving.metrics import Slo
     from pytest_npubench.suites.server.blocks import LoadBlock
+    from pytest_npubench.suites.server.loader import Loader
 
+T = TypeVar("T")
 ANSWER_S = 10.0
 NOT_ATTAINED, NOT_MEASURED = 1, 2
-IGNORE_EOS = {"ignore_eos": True}
+AZURE_HEADER, AZURE_VARIABLE, AZURE_QUERY = "api-key", "AZURE_OPENAI_API_KEY", "api-version=2024-10-21"
+AGAIN_S = 1.0
+LOADING = re.compile(r"HTTP (429|502|503|504)\b|no server answers|no connection|[Ll]oading")
 EXAMPLE = (
     "npubench load --url http://127.0.0.1:8000/v1 --workload layered-sharegpt --rate 2 --slo-ttft 5s --slo-tbt 125ms"
 )
@@ -60,6 +70,8 @@ def add_parser(commands: Commands, about: str) -> None:
     )
     parser.add_argument("--url", help="such as http://127.0.0.1:8000/v1 (default: $NPUBENCH_SERVER_URL)")
     parser.add_argument("--model", metavar="NAME", help="(default: $NPUBENCH_SERVER_MODEL, or the only one served)")
+    parser.add_argument("--warmup", metavar="N", type=_warm_up_count, default=1, help="requests before (default 1)")
+    parser.add_argument("--wait-ready", metavar="TIME", type=time_limit, default=0.0, help="for a loading server: 300s")
     parser.add_argument("--workload", metavar="NAME_OR_PATH", required=True, help="as `npubench workloads` lists them")
     parser.add_argument("--rate", metavar="PER_S", type=rate, required=True, help="requests a second, Poisson")
     parser.add_argument("--num-requests", metavar="N", type=request_count, default=100, help="default 100")
@@ -67,7 +79,8 @@ def add_parser(commands: Commands, about: str) -> None:
     parser.add_argument("--slo-ttft", metavar="TIME", help="limit on the first token, such as 5s")
     parser.add_argument("--slo-tbt", metavar="TIME", help="limit on every gap between tokens, such as 125ms")
     parser.add_argument("--attainment", metavar="FRACTION", type=_fraction, help="that must attain (default 0.9)")
-    parser.add_argument("--api", choices=APIS, default="completions", help="default completions")
+    parser.add_argument("--dialect", choices=tuple(DIALECTS), help="the fields and the API that such a server takes")
+    parser.add_argument("--api", choices=APIS, help="default completions, or what the dialect is best asked by")
     parser.add_argument("--prompt", choices=PROMPTS, help="token ids or words (default: tokens; chat: words)")
     parser.add_argument(
         "--max-total-tokens",
@@ -76,7 +89,13 @@ def add_parser(commands: Commands, about: str) -> None:
         default=16_384,
         help="longest prompt and answer",
     )
-    parser.add_argument("--extra-body", metavar="JSON", type=_object, help='default {"ignore_eos": true}')
+    parser.add_argument(
+        "--extra-body", metavar="JSON", type=_object, help='default {"ignore_eos": true}; null leaves a field out'
+    )
+    parser.add_argument(
+        "--query", metavar="NAME=VALUE", action="append", help="of every address, such as api-version=1"
+    )
+    parser.add_argument("--header", metavar="NAME=VARIABLE", action="append", help="sent with what VARIABLE holds")
     parser.add_argument(
         "--timeout", metavar="SECONDS", type=seconds, help="for an answer (default: 70 and 5 a token, 600 at most)"
     )
@@ -126,8 +145,11 @@ def loaded(arguments: argparse.Namespace) -> dict[str, Any]:
     from pytest_npubench.suites.server.loader import Loader
 
     slo, address, asking = _slo(arguments), _address(arguments), _asking(arguments)
-    facts = ask_server(address, ANSWER_S)
+    ready_by_s = monotonic() + arguments.wait_ready
+    facts = _when_ready(lambda: ask_server(address, ANSWER_S), ready_by_s)
     model = facts.model(address.model)
+    if not model.is_listed:
+        print(f"npubench: warning: /models does not list {plain(model.name)}; asked all the same", file=sys.stderr)
     loader = Loader(address, model.name, model.context_tokens, asking)
     requests = loader.requests(arguments.workload, arguments.num_requests, arguments.rate, arguments.seed)
     span_s = requests[-1].arrival_s
@@ -136,6 +158,8 @@ def loaded(arguments: argparse.Namespace) -> dict[str, Any]:
     print(sending, file=sys.stderr, flush=True)
     if arguments.requests_out:
         write(arguments.requests_out, "")  # what cannot be written is said now
+    if ahead := [replace(request, arrival_s=0.0) for request in requests[: arguments.warmup]]:
+        _when_ready(lambda: loader.send(ahead, f"{arguments.seed}/ahead"), ready_by_s)
     run = loader.send(requests, str(arguments.seed), arguments.processes)
     block = load_block(run, requests, rate_per_s=arguments.rate, slo=slo)
     if arguments.requests_out:
@@ -150,7 +174,7 @@ def loaded(arguments: argparse.Namespace) -> dict[str, Any]:
         "rate_per_s": arguments.rate,
         "seed": arguments.seed,
         **_outcome(block, 0.9 if arguments.attainment is None else arguments.attainment, run),
-        "reasons": _reasons(run.answers, address.key()),
+        "reasons": _reasons(run.answers, loader),
         "remarks": _remarks(run.answers),
     }
 
@@ -173,12 +197,23 @@ def _outcome(block: LoadBlock, wanted: float, run: HttpRun) -> dict[str, Any]:
     }
 
 
-def _reasons(answers: Sequence[HttpAnswer], key: str) -> dict[str, str]:
-    """Of each class of failures the first one's words."""
-    from pytest_npubench.suites.server.failures import class_of, without_key
+def _when_ready(ask: Callable[[], T], ready_by_s: float) -> T:
+    """Asks again while the server does not answer, or is loading. Raises NpubenchError as `ask` does, at last."""
+    while True:
+        try:
+            return ask()
+        except (DeviceUnavailableError, MeasurementError) as error:
+            if monotonic() + AGAIN_S > ready_by_s or not LOADING.search(str(error)):
+                raise
+            sleep(AGAIN_S)
 
-    failed = [answer.failed for answer in reversed(answers) if answer.failed is not None]
-    return {str(class_of(reason)): without_key(reason, key) for reason in failed}
+
+def _reasons(answers: Sequence[HttpAnswer], loader: Loader) -> dict[str, str]:
+    """Of each class of failures the first one's words."""
+    from pytest_npubench.suites.server.failures import class_of
+
+    failed = [answer for answer in reversed(answers) if answer.failed is not None]
+    return {str(class_of(answer.failed)): loader.reason(answer) for answer in failed}
 
 
 def _remarks(answers: Sequence[HttpAnswer]) -> dict[str, dict[str, int]]:
@@ -198,12 +233,24 @@ def _slo(arguments: argparse.Namespace) -> Slo | None:
 
 def _address(arguments: argparse.Namespace) -> ServerAddress:
     """The server's address: from the command line, else from the environment."""
-    from pytest_npubench.backends.server_address import CA_FILE, KEY_VARIABLE, MODEL, URL, address_of
+    from pytest_npubench.backends.server_address import (
+        CA_FILE,
+        HEADERS,
+        KEY_VARIABLE,
+        MODEL,
+        QUERY,
+        URL,
+        address_of,
+    )
 
+    is_azure = arguments.dialect == "azure"
+    key_header = f"{AZURE_HEADER}={arguments.key_variable or AZURE_VARIABLE}"
     given = {
         URL: arguments.url,
         MODEL: arguments.model,
-        KEY_VARIABLE: arguments.key_variable,
+        KEY_VARIABLE: None if is_azure else arguments.key_variable,
+        QUERY: "&".join(arguments.query) if arguments.query else AZURE_QUERY if is_azure else None,
+        HEADERS: ",".join(arguments.header) if arguments.header else key_header if is_azure else None,
         CA_FILE: arguments.ca_file,
     }
     address = address_of({**os.environ, **{name: value for name, value in given.items() if value is not None}})
@@ -217,30 +264,36 @@ def _asking(arguments: argparse.Namespace) -> Asking:
 
     if not find_spec("httptools"):
         raise ConfigError("httptools is not installed: pip install pytest-npubench[http]")
-    prompt = arguments.prompt or ("words" if arguments.api == "chat" else "tokens")
-    if (arguments.api, prompt) == ("chat", "tokens"):
-        raise ConfigError("the chat API takes no token ids; want --prompt words")
-    asking = Asking(
-        api=arguments.api,
-        prompt=prompt,
-        extra_body=IGNORE_EOS if arguments.extra_body is None else arguments.extra_body,
-        max_total_tokens=arguments.max_total_tokens,
-    )
+    try:
+        asking = Asking(
+            dialect=arguments.dialect or "",
+            api=arguments.api or "",
+            prompt=arguments.prompt or "",
+            extra_body=arguments.extra_body,
+            max_total_tokens=arguments.max_total_tokens,
+        )
+    except WrongEntryError as error:
+        raise ConfigError(f"--{error}") from None
     if arguments.timeout is None:
         return asking
     return replace(asking, idle_timeout_s=arguments.timeout, answer_timeout_s=arguments.timeout)
 
 
-def _object(text: str) -> dict[str, Any]:
+def _object(text: str) -> Mapping[str, object]:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise argparse.ArgumentTypeError(f"no JSON: {error}") from None
     if not isinstance(value, dict):
         raise argparse.ArgumentTypeError("want a JSON object, such as {}")
-    if ours := [name for name in value if name in OURS]:
-        raise argparse.ArgumentTypeError(f"{ours[0]} is not for it to say")
-    return value
+    try:
+        return of_json(value)
+    except WrongEntryError as error:
+        raise argparse.ArgumentTypeError(error.problem) from None
+
+
+def _warm_up_count(text: str) -> int:
+    return 0 if text == "0" else request_count(text)
 
 
 def _fraction(text: str) -> float:

@@ -6,13 +6,15 @@ from __future__ import annotations
 import os
 import re
 import ssl
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from pytest_npubench.core.secret import HIDDEN
 from pytest_npubench.errors import ConfigError
 from pytest_npubench.plain_text import plain
 
+READABLE_CHARS = 200
 _USUAL_NAME = re.compile(r"(?=.{1,40}$)[A-Z][A-Z0-9]*(_[A-Z0-9]+)+")  # OPENAI_API_KEY, but not AKIA4XB9 or sk_4xb9
 
 
@@ -41,6 +43,19 @@ def api_key(variable: str | None) -> str:
     return key
 
 
+def secret_headers(key_variable: str | None, headers: Sequence[tuple[str, str]]) -> dict[str, str]:
+    """The lines that let a client in: the API key, and each header with what its variable holds. Raises ConfigError as
+    api_key does."""
+    key = api_key(key_variable)
+    authorization = {"Authorization": f"Bearer {key}"} if key else {}
+    return authorization | {name: api_key(variable) for name, variable in headers}
+
+
+def secrets_of(headers: Mapping[str, str]) -> tuple[str, ...]:
+    """What no message may repeat."""
+    return tuple(value.removeprefix("Bearer ") for value in headers.values())
+
+
 def tls_context(ca_file: Path | None) -> ssl.SSLContext:
     """Always verifies certificates: the system's, and those of ca_file. Raises ConfigError on a file without any."""
     context = ssl.create_default_context()
@@ -55,6 +70,19 @@ def tls_context(ca_file: Path | None) -> ssl.SSLContext:
 def shown(text: str, num_chars: int = 100) -> str:
     """A text that others wrote, fit for one line of a report."""
     return plain(" ".join(text[:num_chars].split()))
+
+
+def without_keys(text: str, keys: Sequence[str]) -> str:
+    """Hides what a server was shown and may repeat."""
+    for key in keys:
+        text = text.replace(key, HIDDEN) if key else text
+    return text
+
+
+def readable(text: bytes | bytearray, keys: Sequence[str]) -> str:
+    """The first words of what a server wrote, without the tags, scripts and styles of a page, and without the keys."""
+    words = re.sub(r"(?is)<(script|style)\b.*?</\1>|<[^>]*>", " ", text.decode(errors="replace"))
+    return shown(without_keys(" ".join(words.split()), keys), READABLE_CHARS) or "no message"
 
 
 def redirected_to(location: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 import shutil
 import socket
 import ssl
@@ -125,24 +126,23 @@ def test_other_hosts_are_other_devices_that_nobody_can_name():
         assert ServerAddress(url=url).is_local
 
 
-def test_a_model_that_is_not_served_is_an_error_that_names_those_that_are(start, monkeypatch):
+def test_of_several_models_one_is_named_and_need_not_be_listed(start, monkeypatch):
     start(StandIn(models=("one", "two")))
     (device,) = probe().devices  # not a reason to skip: somebody asked for a model
     with pytest.raises(DeviceUnavailableError, match="serves 2 models; set NPUBENCH_SERVER_MODEL to one of one, two"):
         backend("server").open((device,), None)
-    monkeypatch.setenv("NPUBENCH_SERVER_MODEL", "three")
-    with pytest.raises(DeviceUnavailableError, match="no model 'three'; it serves one, two"):
-        backend("server").open(probe().devices, None)
-    monkeypatch.setenv("NPUBENCH_SERVER_MODEL", "two")
-    assert opened().model.name == "two"
+    for name, is_listed in (("alias", False), ("two", True)):
+        monkeypatch.setenv("NPUBENCH_SERVER_MODEL", name)
+        model = opened().model
+        assert (model.name, model.is_listed) == (name, is_listed)
 
 
 def test_of_many_models_ten_are_named():
     facts = ServerFacts(models=tuple(ServedModel(name=f"m{i}", context_tokens=None) for i in range(60)), software=None)
     with pytest.raises(DeviceUnavailableError, match="m9 and 50 more"):
         facts.model(None)
-    with pytest.raises(DeviceUnavailableError, match="it serves none"):
-        ServerFacts(models=(), software=None).model("m")
+    with pytest.raises(DeviceUnavailableError, match="lists none; set NPUBENCH_SERVER_MODEL"):
+        ServerFacts(models=(), software=None).model(None)
 
 
 def test_the_key_is_sent_and_is_in_no_message(start, monkeypatch):
@@ -268,9 +268,17 @@ def _answering(response) -> web.Application:
         (lambda: web.json_response({"data": {}}), "/models holds no list"),
     ],
 )
-def test_an_address_of_something_else_is_a_reason(start, response, words):
+def test_an_address_of_something_else_is_a_reason_unless_a_model_is_named(start, monkeypatch, response, words):
     start(_answering(response))
     assert words in probe().reason
+    monkeypatch.setenv("NPUBENCH_SERVER_MODEL", "m")
+    assert [device.name for device in probe().devices] == ([] if "redirects" in words else ["m"])
+
+
+def test_a_server_that_is_loading_is_told_in_its_own_words_though_a_model_is_named(start, monkeypatch):
+    monkeypatch.setenv("NPUBENCH_SERVER_MODEL", "m")
+    start(_answering(lambda: web.Response(status=503, text='{"error": {"message": "Loading model"}}')))
+    assert re.search("HTTP 503 of /models: .*Loading model", probe().reason)
 
 
 def test_entries_that_are_no_models_are_left_out(start):

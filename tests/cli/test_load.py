@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("aiohttp", reason="aiohttp is not installed: pip install pytest-npubench[http]")
 
-from campaign.server.stand_in import StandIn, refuses, sometimes
+from campaign.server.stand_in import StandIn, refuses, sometimes, streams
 
 from pytest_npubench.engines.http import shared_load
 from pytest_npubench.engines.http.known_answer import KnownAnswer
@@ -35,7 +35,7 @@ def load(call, tmp_path, monkeypatch):
     def run(stand_in, *arguments):
         server = stand_in.start()
         try:
-            fixed = ("--url", server.url, "--workload", path, "--rate", 40, "--num-requests", 8)
+            fixed = ("--url", server.url, "--workload", path, "--rate", 40, "--num-requests", 8, "--warmup", 0)
             return call("load", *fixed, *arguments)
         finally:
             server.stop()
@@ -169,7 +169,12 @@ def test_no_answer_is_no_measurement_and_names_the_failures(load, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--model", "x"), "the server serves no model 'x'; it serves m"),
+        (("--query", "a b"), "NPUBENCH_SERVER_QUERY: want NAME=VALUE"),
+        (("--header", "a b=HOME"), "NPUBENCH_SERVER_HEADERS: want NAME=VARIABLE"),
+        (("--header", "api-key=NOT_THERE"), "NOT_THERE is not set; it holds the API key"),
+        (("--dialect", "azure"), "AZURE_OPENAI_API_KEY is not set"),
+        (("--extra-body", '{"max_tokens": 3}'), "max_tokens is the workload's"),
+        (("--requests", "file"), "unrecognized arguments: --requests file; did you mean '--requests-out'?"),
         (("--key-variable", "NOT_THERE"), "NOT_THERE is not set; it holds the API key"),
         (("--key-variable", "sk_4Xb9"), "the variable that it names is not set"),
         (("--key-variable", "AKIA4XB9"), "the variable that it names is not set"),
@@ -199,6 +204,73 @@ def test_what_cannot_be_measured_is_named(load, arguments, words):
     assert "Traceback" not in answer.err
     assert "4X" not in answer.err.upper()
     assert stand_in.bodies == []
+
+
+USUAL = {"max_tokens", "temperature", "stream_options"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "wanted", "unwanted"),
+    [
+        ((), {"max_tokens", "temperature", "ignore_eos", "stream_options"}, set()),
+        (("--extra-body", "{}"), {"max_tokens", "temperature", "stream_options"}, {"ignore_eos"}),
+        (("--extra-body", '{"max_tokens": null, "temperature": null, "stream_options": null}'), {"stream"}, USUAL),
+        (("--extra-body", '{"max_completion_tokens": 3}'), {"max_completion_tokens"}, {"max_tokens"}),
+        (("--extra-body", '{"min_tokens": "$output_tokens"}'), {"max_tokens", "min_tokens"}, set()),
+        (("--dialect", "openai"), {"messages", "max_completion_tokens"}, {"max_tokens", "temperature", "ignore_eos"}),
+        (("--dialect", "vllm"), {"prompt", "max_tokens", "ignore_eos", "temperature"}, set()),
+        (("--dialect", "tgi"), {"messages", "max_tokens"}, {"temperature", "ignore_eos"}),
+        (("--dialect", "azure", "--key-variable", "MY_KEY"), {"messages"}, {"max_tokens"}),
+    ],
+)
+def test_a_server_is_asked_in_its_dialect(load, monkeypatch, arguments, wanted, unwanted):
+    """Whatever the fields are called, each answer has its own length."""
+    monkeypatch.setenv("MY_KEY", KEY)
+    seen = []
+
+    async def answer(number, request):
+        body = await request.json()
+        seen.append((body, request.query_string, request.headers.get("api-key")))
+        lengths = {body[name] for name in ("max_tokens", "max_completion_tokens", "min_tokens") if name in body}
+        assert len(lengths) < 2
+        text = json.dumps({"choices": [{"text": "a"}]})
+        return await streams(*[text] * min(lengths, default=2), "[DONE]")(number, request)
+
+    assert load(StandIn(fault=answer), *arguments, "--json").status == 0
+    for body, query, key in seen:
+        assert wanted <= body.keys()
+        assert not unwanted & body.keys()
+        assert (query, key) == (("api-version=2024-10-21", KEY) if "azure" in arguments else ("", None))
+
+
+def test_a_refused_field_is_named_with_what_leaves_it_out(load):
+    for field, words in (("max_tokens", "dialect openai asks"), ("temperature", 'extra_body {"temperature": null}')):
+        answer = load(StandIn(fault=refuses(400, f"Unsupported parameter: '{field}'")))
+        assert f"'{field}'; {words}" in answer.err
+
+
+def test_what_a_server_may_do_without_is_remarked_on(load):
+    """Answers of two tokens, and a model that is not listed."""
+    stand_in = StandIn(fault=streams(*[json.dumps({"choices": [{"text": "a"}]})] * 2, "null", "[DONE]"))
+    answer = load(stand_in, "--model", "alias", "--extra-body", "{}")
+    assert answer.status == 0
+    assert "warning: /models does not list alias" in answer.err
+    assert "tokens fewer than asked for, measured at its own length" in answer.out
+    assert "remark     8 of 8 answers: events without content passed over\n" in answer.out
+
+
+def test_requests_go_ahead_and_wait_for_a_server_that_is_loading(load, monkeypatch):
+    """They are no part of the figures."""
+    monkeypatch.setattr("pytest_npubench.cli.load.AGAIN_S", 0.01)
+
+    async def loading(number, request):
+        return await refuses(503, "Loading model")(number, request) if number < 3 else None
+
+    for options, status, num_sent in (((), 2, 1), (("--wait-ready", "60s"), 0, 12)):
+        stand_in = StandIn(known=KNOWN, fault=loading)
+        answer = load(stand_in, "--warmup", 1, *options)
+        assert (answer.status, len(stand_in.bodies)) == (status, num_sent)
+        assert ("Loading model" in answer.err) is (status == 2)
 
 
 def test_no_server_is_named(call, monkeypatch):

@@ -175,10 +175,10 @@ def test_nobody_at_the_address_skips_with_the_reason(project):
     assert required.ret == 4
 
 
-def test_a_model_that_is_not_served_is_an_error_and_names_those_that_are(project, load):
-    run = load(StandIn(models=("one", "two")), NPUBENCH_SERVER_MODEL="three")
+def test_several_models_and_none_named_is_an_error_that_names_them(project, load):
+    run = load(StandIn(models=("one", "two")))
     assert run.ret == ExitStatus.INVALID
-    assert "invalid: the server serves no model 'three'; it serves one, two" in reason(project)
+    assert "invalid: the server serves 2 models; set NPUBENCH_SERVER_MODEL to one of one, two" in reason(project)
 
 
 @pytest.mark.parametrize(

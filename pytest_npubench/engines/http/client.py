@@ -6,10 +6,10 @@ No redirect is followed, and nothing that is packed is unpacked. What a request 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from pytest_npubench.core.server_access import shown
+from pytest_npubench.core.server_access import readable, shown, without_keys
 from pytest_npubench.engines.http.answer import (
     ENDED_EARLY,
     PASSED_OVER,
@@ -22,7 +22,7 @@ from pytest_npubench.engines.http.answer import (
 from pytest_npubench.engines.http.arrived import Arrived, Unread
 from pytest_npubench.engines.http.connections import Connections
 from pytest_npubench.engines.http.endpoint import Endpoint
-from pytest_npubench.engines.http.reply import LONGEST_PAUSE_S, AnswerError, readable, without_key
+from pytest_npubench.engines.http.reply import LONGEST_PAUSE_S, AnswerError
 from pytest_npubench.engines.http.token_times import TokenTimes, in_digits, token_times
 from pytest_npubench.errors import MeasurementError
 
@@ -67,8 +67,7 @@ def answer_limits(endpoint: Endpoint, output_tokens: int) -> AnswerLimits:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
     """A request whose answer is over, its events read or not. failed: how the transport failed. may_end_early: the
-    server was not asked to go on to the last token. key: hidden where the
-    server sent it back."""
+    server was not asked to go on to the last token. keys: hidden where the server sent them back."""
 
     request: HttpRequest
     dispatched_s: float
@@ -76,7 +75,7 @@ class Ended:
     num_retries: int
     failed: str | None
     may_end_early: bool = False
-    key: str = field(repr=False)
+    keys: tuple[str, ...] = field(repr=False)
 
     def answer(self) -> HttpAnswer:
         """Reads what was not read yet: what the events and their tokens tell is found out here."""
@@ -84,7 +83,7 @@ class Ended:
         try:
             self.arrived.read()
         except MeasurementError as error:
-            failed = without_key(str(error), self.key)
+            failed = without_keys(str(error), self.keys)
         try:
             times = token_times(self.arrived.deltas, self.request.output_tokens)
             num_tokens = times.num_tokens + times.num_unstreamed
@@ -155,7 +154,7 @@ async def ask(
                 refused.append(error)
                 await asyncio.sleep(pause_s)
                 continue
-            failed = without_key(str(error), connections.key)
+            failed = without_keys(str(error), connections.keys)
         return Ended(
             request=request,
             dispatched_s=dispatched_s,
@@ -163,7 +162,7 @@ async def ask(
             num_retries=len(refused),
             failed=failed,
             may_end_early=not endpoint.fixes_length,
-            key=connections.key,
+            keys=connections.keys,
         )
 
 
@@ -182,14 +181,14 @@ async def _exchange(
     except MeasurementError as error:
         raise error if isinstance(error, AnswerError) else AnswerError(str(error)) from error
     if not arrived.is_whole:
-        raise AnswerError(_why_unfinished(arrived, connections.key))
+        raise AnswerError(_why_unfinished(arrived, connections.keys))
 
 
-def _why_unfinished(arrived: Arrived, key: str) -> str:
+def _why_unfinished(arrived: Arrived, keys: Sequence[str]) -> str:
     is_stream = "text/event-stream" in arrived.came_as and not arrived.start.lstrip().startswith((b"{", b"<"))
     if arrived.num_events or is_stream or not arrived.start:
         return "the answer stopped before its end: neither finish_reason nor [DONE] came"
-    return f"no stream of events: {arrived.came_as}: {readable(arrived.start, key)}"
+    return f"no stream of events: {arrived.came_as}: {readable(arrived.start, keys)}"
 
 
 def _pause_s(error: AnswerError, num_before: int) -> float:

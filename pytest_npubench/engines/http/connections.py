@@ -18,11 +18,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, cast
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 import aiohappyeyeballs
 import msgspec
 
+from pytest_npubench.core.server_access import secrets_of
 from pytest_npubench.engines.http.answer import HttpRequest
 from pytest_npubench.engines.http.arrived import Arrived
 from pytest_npubench.engines.http.endpoint import Endpoint
@@ -98,8 +99,7 @@ class Connections:
     API key or the certificates are not there."""
 
     def __init__(self, endpoint: Endpoint, now_s: Callable[[], float]) -> None:
-        headers = endpoint.headers()
-        self.key = headers.get("Authorization", "").removeprefix("Bearer ")
+        self.keys = secrets_of(endpoint.secret_headers())
         parts = urlsplit(endpoint.address)
         assert parts.hostname is not None
         self._name = parts.hostname
@@ -111,11 +111,10 @@ class Connections:
         lines = {
             "Host": f"{host}:{parts.port}" if parts.port else host,
             "User-Agent": "pytest-npubench",
-            "Content-Type": "application/json",
-            **headers,
+            **endpoint.all_headers(),
         }
-        path = quote(parts.path, safe="/%:@!$&'()*+,;=~")
-        self._head = "\r\n".join([f"POST {path} HTTP/1.1", *(f"{name}: {value}" for name, value in lines.items())])
+        first = f"POST {endpoint.target} HTTP/1.1"
+        self._head = "\r\n".join([first, *(f"{name}: {value}" for name, value in lines.items())])
         self._endpoint, self._now_s = endpoint, now_s
         tls = endpoint.tls()
         self._tls = tls if parts.scheme == "https" else None
@@ -173,7 +172,7 @@ class Connections:
                 deadline_s=deadline_s,
                 time_s=time_s,
                 idle_s=self._endpoint.idle_timeout_s,
-                key=self.key,
+                keys=self.keys,
                 leave=lambda again: self._left(connection, reply, again),
             )
             begun.append(reply)

@@ -9,9 +9,10 @@ import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
-from pytest_npubench.core.server_access import api_key, tls_context
+from pytest_npubench.core.server_access import secret_headers, tls_context
+from pytest_npubench.engines.http.dialects import OUTPUT_TOKENS
 from pytest_npubench.errors import ConfigError
 
 APIS = ("completions", "chat")
@@ -26,8 +27,9 @@ class Endpoint:
     idle_timeout_s between two pieces of it, connect_timeout_s for the connection. max_retries of a request that was
     refused (429, 5xx) or not connected; a retried request counts as failed all the same. extra_body is merged into
     every request: ignore_eos makes vLLM, SGLang and llama.cpp generate as many tokens as were asked for; servers that
-    refuse it want {}. ca_file: certificates to trust beside the system's. Raises ConfigError on an address, API or
-    number that cannot be used.
+    refuse it want {}. What dialects.py says of fields holds for it. query: of the address, encoded. headers: more of
+    them, each with the variable that holds its value. ca_file: certificates to trust beside the system's. Raises
+    ConfigError on an address, API or number that cannot be used.
     """
 
     url: str
@@ -39,6 +41,8 @@ class Endpoint:
     answer_timeout_s: float | None = None
     max_retries: int = 0
     extra_body: Mapping[str, object] = field(default_factory=lambda: {"ignore_eos": True})
+    query: str = ""
+    headers: tuple[tuple[str, str], ...] = ()
     ca_file: Path | None = None
 
     def __post_init__(self) -> None:
@@ -65,17 +69,27 @@ class Endpoint:
         return f"{self.url.rstrip('/')}/{PATHS[self.api]}"
 
     @property
+    def target(self) -> str:
+        """The path and the query of a request."""
+        path = quote(urlsplit(self.address).path, safe="/%:@!$&'()*+,;=~")
+        return f"{path}?{self.query}" if self.query else path
+
+    @property
     def fixes_length(self) -> bool:
         """Whether requests ask for as many tokens as they allow."""
         return bool(self.extra_body.get("ignore_eos") or self.extra_body.get("min_tokens"))
 
-    def headers(self) -> dict[str, str]:
-        """Raises ConfigError where the API key cannot be had."""
-        key = api_key(self.api_key_variable)
+    def secret_headers(self) -> dict[str, str]:
+        """Raises ConfigError where the API key, or another header's value, cannot be had."""
+        return secret_headers(self.api_key_variable, self.headers)
+
+    def all_headers(self) -> dict[str, str]:
+        """Raises ConfigError as secret_headers does."""
         return {
             "Accept": "text/event-stream",
             "Accept-Encoding": "identity",  # packed events come late, and may unpack to any size
-            **({"Authorization": f"Bearer {key}"} if key else {}),
+            "Content-Type": "application/json",
+            **self.secret_headers(),
         }
 
     def tls(self) -> ssl.SSLContext | None:
@@ -94,12 +108,17 @@ class Endpoint:
             if self.api == "chat"
             else {"prompt": prompt if isinstance(prompt, str) else list(prompt)}
         )
-        return {
+        fields = {
             "model": self.model,
             **asked,
-            "max_tokens": output_tokens,
+            "max_tokens": None if "max_completion_tokens" in self.extra_body else output_tokens,
             "temperature": 0.0,
             "stream": True,
             "stream_options": {"include_usage": True, "continuous_usage_stats": True},
             **self.extra_body,
+        }
+        return {
+            name: output_tokens if value == OUTPUT_TOKENS else value
+            for name, value in fields.items()
+            if value is not None
         }

@@ -67,8 +67,7 @@ def _asked(endpoint: Endpoint, body: Mapping[str, object]) -> GreedyAnswer:
     )
     with closing(connection):
         try:
-            headers = {**endpoint.headers(), "Content-Type": "application/json"}
-            connection.request("POST", parts.path, json.dumps(body), headers)
+            connection.request("POST", endpoint.target, json.dumps(body), endpoint.all_headers())
             response = connection.getresponse()
             if response.status != 200:
                 kind = _RefusedError if response.status in (400, 422) else MeasurementError

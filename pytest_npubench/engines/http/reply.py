@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import httptools
 
-from pytest_npubench.core.secret import HIDDEN
-from pytest_npubench.core.server_access import redirected_to, shown
+from pytest_npubench.core.server_access import readable, redirected_to, shown
 from pytest_npubench.engines.http.arrived import Arrived
 from pytest_npubench.errors import MeasurementError
 
@@ -20,7 +19,7 @@ LINE_BYTES, NUM_HEADERS = 8190, 128
 TOO_LONG = f"Got more than {LINE_BYTES} bytes when reading a line of the head"
 RETRIED = (429, 500, 502, 503, 504)
 LONGEST_PAUSE_S = 30.0
-ERROR_CHARS, ERROR_BYTES = 200, 4096
+ERROR_BYTES = 4096
 ERROR_S, END_S = 2.0, 1.0  # a refusal's own words, and the end behind [DONE], are waited for no longer
 LEAST_S = 0.001  # an event loop rounds a shorter time to none
 
@@ -36,17 +35,6 @@ class AnswerError(MeasurementError):
         self.again = again
         self.is_unheard = is_unheard
         self.pause_s = pause_s
-
-
-def without_key(text: str, key: str) -> str:
-    """A server may repeat the API key that it was shown."""
-    return text.replace(key, HIDDEN) if key else text
-
-
-def readable(text: bytes | bytearray, key: str) -> str:
-    """The first words of what a server wrote, without the tags, scripts and styles of a page, and without the key."""
-    words = re.sub(r"(?is)<(script|style)\b.*?</\1>|<[^>]*>", " ", text.decode(errors="replace"))
-    return shown(without_key(" ".join(words.split()), key), ERROR_CHARS) or "no message"
 
 
 class Reply:
@@ -67,7 +55,7 @@ class Reply:
         "_in_head",
         "_is_over",
         "_is_whole",
-        "_key",
+        "_keys",
         "_leave",
         "_line_bytes",
         "_loop",
@@ -92,12 +80,12 @@ class Reply:
         deadline_s: float,
         time_s: float,
         idle_s: float,
-        key: str,
+        keys: Sequence[str],
         leave: Callable[[bool], None],
     ) -> None:
-        """deadline_s on the clock of now_s; time_s what it comes from, for the message, where key is hidden."""
+        """deadline_s on the clock of now_s; time_s what it comes from, for the message, where keys are hidden."""
         self._arrived, self._now_s, self._leave = arrived, now_s, leave
-        self._deadline_s, self._time_s, self._idle_s, self._key = deadline_s, time_s, idle_s, key
+        self._deadline_s, self._time_s, self._idle_s, self._keys = deadline_s, time_s, idle_s, keys
         self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
         # servers are as they are: aiohttp takes as much from them
         self._parser.set_dangerous_leniencies(
@@ -285,7 +273,7 @@ class Reply:
         if 300 <= code < 400 and (location := self._header(b"location")):
             return AnswerError(f"{status}: redirects to {redirected_to(location)}, and no redirect is followed")
         coding = self._coding()
-        text = f"words in the content coding {coding}" if coding else readable(self._words, self._key)
+        text = f"words in the content coding {coding}" if coding else readable(self._words, self._keys)
         after = self._header(b"retry-after")
         return AnswerError(
             f"{status}: {text}",

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pytest_npubench.backends.server_address import ServerAddress
 from pytest_npubench.campaign.served_load import block
+from pytest_npubench.core.server_access import secrets_of
 from pytest_npubench.engines.http.answer import HttpAnswer, HttpRequest
 from pytest_npubench.engines.http.endpoint import Endpoint
 from pytest_npubench.errors import MeasurementError
 from pytest_npubench.serving.request import ServingRequest
 from pytest_npubench.suites.server.failures import by_name, class_of, in_words, without_key
 from pytest_npubench.suites.server.prompts import Prompts
-from pytest_npubench.suites.server.spec import Asking
+from pytest_npubench.suites.server.spec import OURS, Asking
 
 if TYPE_CHECKING:
     from pytest_npubench.engines.http.load_run import HttpRun
 
 WORDS_FILL = 7 / 8  # of a context: a word may be two tokens, and a chat template has some of its own
 RUN_BYTES = 8
+HINTS = {
+    "max_tokens": "dialect openai asks with max_completion_tokens",
+    "continuous_usage_stats": 'extra_body {"stream_options": {"include_usage": true}} leaves it out',
+}
 
 
 class Loader:
@@ -37,7 +43,9 @@ class Loader:
             connect_timeout_s=asking.connect_timeout_s,
             idle_timeout_s=asking.idle_timeout_s,
             answer_timeout_s=asking.answer_timeout_s,
-            extra_body=asking.extra_body,
+            extra_body=asking.fields,
+            query=address.query,
+            headers=address.headers,
             ca_file=address.ca_file,
         )
         self.max_total_tokens = _room(asking, context_tokens)
@@ -79,8 +87,25 @@ class Loader:
 
     def _why(self, answers: Sequence[HttpAnswer]) -> str:
         counted = in_words(by_name(class_of(answer.failed) for answer in answers), len(answers))
-        first = without_key(answers[0].failed or "", self._address.key())
-        return f"{counted} ({first})"
+        return f"{counted} ({self.reason(answers[0])})"
+
+    def reason(self, answer: HttpAnswer) -> str:
+        """Why a request failed, without what lets us in, and what may help."""
+        reason = answer.failed or ""
+        for secret in secrets_of(self._address.secret_headers()):
+            reason = without_key(reason, secret)
+        return f"{reason}; {hint}" if (hint := self._hint(answer, reason)) else reason
+
+    def _hint(self, answer: HttpAnswer, reason: str) -> str:
+        """The option that leaves out what the server does not take; empty where it names none of our fields."""
+        body = self.endpoint.body("", answer.request.output_tokens)
+        if "tokens came" in reason and body.get("ignore_eos"):
+            return "where the server knows no ignore_eos, extra_body {} measures answers at their own length"
+        if not reason.startswith(("HTTP 400", "HTTP 422")):
+            return ""
+        names = [name for name in ("continuous_usage_stats", *body) if re.search(rf"\b{re.escape(name)}\b", reason)]
+        name = next((name for name in names if name not in OURS), None)
+        return HINTS.get(name, f'extra_body {{"{name}": null}} leaves it out') if name else ""
 
 
 def _room(asking: Asking, context_tokens: int | None) -> int:

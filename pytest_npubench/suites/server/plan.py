@@ -45,7 +45,7 @@ class ServerPlan(DevicePlan):
             "api": asking.api,
             "prompt": asking.prompt,
             "token_ids": asking.token_ids if asking.prompt == "tokens" else None,
-            "extra_body": dict(asking.extra_body),
+            "extra_body": dict(asking.fields),
             "max_total_tokens": asking.max_total_tokens,
             "num_requests": self.size.num_requests,
         }

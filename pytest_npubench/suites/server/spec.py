@@ -34,13 +34,14 @@ from pytest_npubench.core.record_reader import (
     one_of,
     tables,
 )
+from pytest_npubench.engines.http.dialects import DIALECTS, LENGTH_FIXED, OF_WORDS, OUTPUT_TOKENS
 
 APIS = ("completions", "chat")
 PROMPTS = ("tokens", "words")
 FIRST_TOKEN, LAST_TOKEN = 100, 999
 """Ids of plain tokens in every vocabulary met so far: special ones stand before them or at the end."""
 
-OURS = ("model", "prompt", "messages", "max_tokens", "stream", "stream_options")
+OURS = ("model", "prompt", "messages", "stream")
 """Fields of a request that extra_body may not change: the measurement rests on them."""
 
 
@@ -55,9 +56,12 @@ Rates = Annotated[tuple[Annotated[float, Meta(gt=0, lt=1e9)], ...], Meta(min_len
 TokenIds = Annotated[tuple[Count, Count], Meta(description="the first and the last id, such as [100, 999]"), increasing]
 
 
-def _of_json(body: Mapping[str, object]) -> Mapping[str, object]:
+def of_json(body: Mapping[str, object]) -> Mapping[str, object]:
+    """Raises WrongEntryError where a field is ours to say, or no JSON."""
     if ours := [name for name in body if name in OURS]:
-        raise WrongEntryError("", f"{ours[0]} is not for it to say; its own are {listed(OURS)}")
+        raise WrongEntryError("", f"{ours[0]} is not for it to say; our own are {listed(OURS)}")
+    if body.get("max_tokens") not in (None, OUTPUT_TOKENS):
+        raise WrongEntryError("", f'max_tokens is the workload\'s; want null, to leave it out, or "{OUTPUT_TOKENS}"')
     try:
         json.dumps(body, allow_nan=False)
     except (TypeError, ValueError) as error:
@@ -99,19 +103,20 @@ class ServerSize(RunLength):
 class Asking:
     """How requests are put to a server; times in seconds.
 
-    prompt: where it is left out, "tokens", or "words" under the chat API, which takes no ids. token_ids: first and last
-    id that prompts of token ids are drawn from. extra_body is merged into every request; where it is left out, answers
-    have the length asked for. max_total_tokens: the longest prompt and answer together; a server with a shorter context
+    dialect: the fields that a server of this name takes (engines/http/dialects.py). api: where it is left out, the one
+    that the dialect is best asked by, or "completions". prompt: where it is left out, "tokens", or "words" under the
+    chat API, which takes no ids. token_ids: first and last id that prompts of token ids are drawn from. extra_body is
+    merged into every request, beside the dialect; where both are left out, answers have the length asked for.
+    max_total_tokens: the longest prompt and answer together; a server with a shorter context
     has less.
     answer_timeout_s: None for what engines.http.client derives from the tokens asked for.
     """
 
-    api: Annotated[str, one_of(APIS)] = "completions"
+    dialect: Annotated[str, one_of(tuple(DIALECTS))] = ""
+    api: Annotated[str, one_of(APIS)] = ""
     prompt: Annotated[str, one_of(PROMPTS)] = ""
     token_ids: TokenIds = (FIRST_TOKEN, LAST_TOKEN)
-    extra_body: Annotated[Mapping[str, object], Meta(description="a table, {} for nothing"), _of_json] = field(
-        default_factory=lambda: {"ignore_eos": True}
-    )
+    extra_body: Annotated[Mapping[str, object], Meta(description="a table, {} for nothing"), of_json] | None = None
     max_total_tokens: Annotated[int, at_least(2)] = 16_384
     connect_timeout_s: Positive = 10.0
     idle_timeout_s: Positive = 60.0
@@ -119,11 +124,20 @@ class Asking:
 
     def __post_init__(self) -> None:
         """Raises WrongEntryError where the API does not take such prompts."""
+        if not self.api:
+            object.__setattr__(self, "api", "chat" if self.dialect in OF_WORDS else "completions")
         if not self.prompt:
             object.__setattr__(self, "prompt", "words" if self.api == "chat" else "tokens")
         if (self.api, self.prompt) == ("chat", "tokens"):
             problem = 'the chat API takes no token ids; want "words", or api = "completions"'
             raise WrongEntryError("prompt", problem)
+
+    @property
+    def fields(self) -> Mapping[str, object]:
+        """What every request has, or lacks, in the place of ours."""
+        usual = DIALECTS[self.dialect] if self.dialect else {}
+        given = LENGTH_FIXED if self.extra_body is None and not self.dialect else self.extra_body or {}
+        return {**usual, **given}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

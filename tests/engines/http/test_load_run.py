@@ -350,6 +350,20 @@ def test_the_key_goes_to_the_server_and_nowhere_else(serve, monkeypatch):
     assert answer.failed == "HTTP 401 Unauthorized: bad key Bearer ***"
 
 
+def test_a_query_and_headers_go_with_every_request_and_are_hidden(serve, monkeypatch):
+    seen = []
+
+    async def handler(request):
+        seen.append((request.query_string, request.headers["api-key"], request.headers.get("Authorization")))
+        return web.Response(status=403, text=f"bad key {seen[-1][1]}")
+
+    monkeypatch.setenv("SOME_KEY", "secret-value")
+    endpoint = _endpoint(serve(handler), query="api-version=1", headers=(("api-key", "SOME_KEY"),))
+    (answer,) = run_load(endpoint, _requests(1)).answers
+    assert seen == [("api-version=1", "secret-value", None)]
+    assert answer.failed == "HTTP 403 Forbidden: bad key ***"
+
+
 def test_a_certificate_that_nobody_vouches_for_is_refused(serve, tmp_path):
     """TLS to a plain port: the handshake fails, and nothing is sent in the clear."""
     server = serve(application(KnownAnswer(ttft_s=0.0, itl_s=0.0)))
