@@ -76,13 +76,14 @@ class BenchmarkBridge:
 
 
 def mirror(request: pytest.FixtureRequest, judged: JudgedCase) -> None:
-    """Give pytest-benchmark the samples of the case's first metric that has any."""
+    """Give pytest-benchmark the samples of the case's first metric in seconds that has any: it knows no other unit."""
     from pytest_npubench.verdict.result import CallDetail
 
     if _CLOCK not in request.node.stash or "benchmark" not in request.node.fixturenames:
         return
     benchmark = request.getfixturevalue("benchmark")
-    samples_s = next((metric.value_samples for metric in judged.judgement.metrics if metric.value_samples), ())
+    timed = (metric for metric in judged.judgement.metrics if metric.unit == "s" and metric.value_samples)
+    samples_s = next((metric.value_samples for metric in timed), ())
     if not samples_s:
         benchmark.disabled = True  # a case without samples shows no statistics rather than invented ones
     detail = judged.judgement.detail
