@@ -55,7 +55,7 @@ class EnginePlan(DevicePlan):
 
     @property
     def framework(self) -> str:
-        return self.runner.framework(self.suite)
+        return self.runner.framework(self.suite, self.spec.family)
 
     @property
     def engine_suffix(self) -> str:

@@ -53,8 +53,8 @@ class EngineDescriptor:
         the family, which its backend looks for."""
         return None
 
-    def framework(self, suite: str) -> str:
-        """What opens the devices for a suite: "jax" or "torch", which the backends know, or an engine by its name."""
+    def framework(self, suite: str, family: str) -> str:
+        """What opens a family's devices for a suite: "jax" or "torch", which the backends know, or an engine's name."""
         return self.name
 
     def software(self) -> str:

@@ -31,7 +31,7 @@ class JaxMoe(EngineDescriptor):
         "scheduling": "pytest_npubench.suites.scheduling.jax_serving:JaxServing",
     }
 
-    def framework(self, suite: str) -> str:
+    def framework(self, suite: str, family: str) -> str:
         return "jax"
 
 
@@ -42,7 +42,8 @@ def why_not_served(shape: DecoderShape, family: str, num_devices: int) -> str:
     shared_out = {"num_heads": shape.num_heads, "num_kv_heads": shape.num_kv_heads}
     shared_out |= {"intermediate": shape.intermediate} if shape.is_dense else {"num_experts": shape.num_experts}
     for name, number in shared_out.items():
-        if number % num_devices:
+        # a key-value head may have copies
+        if number % num_devices and (name != "num_kv_heads" or num_devices % number):
             return f"{shape.name}: {name} = {number} does not split over {num_devices} devices"
     if family == "tpu" and shape.head_dim % TPU_HEAD_WIDTH:
         want = f"the TPU's attention kernel wants a multiple of {TPU_HEAD_WIDTH}"

@@ -145,7 +145,7 @@ def _feed_forward(
     logits = (normed @ weights["router"][index] + weights["router_bias"][index]).astype(jnp.float32)
     chosen, experts = lax.top_k(logits, shape.experts_per_token)
     shares = jax.nn.softmax(chosen, -1).astype(normed.dtype)
-    num_experts = len(weights["w_gate"]) // shape.num_layers
+    num_experts = weights["w_gate"].shape[1]
     here = experts - lax.axis_index(AXIS) * num_experts
     is_here = (here >= 0) & (here < num_experts)
 
@@ -159,7 +159,8 @@ def _feed_forward(
     rows = normed[order // shape.experts_per_token]
 
     def multiplied(rows: Any, name: str) -> Any:
-        return kernels.multiply(rows, weights[name], sizes, index * num_experts)
+        stack = weights[name]
+        return kernels.multiply(rows, stack.reshape(-1, *stack.shape[2:]), sizes, index * num_experts)
 
     outputs = multiplied(jax.nn.silu(multiplied(rows, "w_gate")) * multiplied(rows, "w_up"), "w_down")
     outputs = jnp.where((jnp.arange(len(rows)) < sizes.sum())[:, None], outputs, 0)

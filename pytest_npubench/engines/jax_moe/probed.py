@@ -11,6 +11,7 @@ import numpy as np
 from pytest_npubench.engines.answers import Logits
 from pytest_npubench.engines.jax_moe.executor import JaxExecutor
 from pytest_npubench.engines.jax_moe.forward import Weights
+from pytest_npubench.engines.jax_moe.weights import with_copies
 from pytest_npubench.engines.probe import Asked, Floats, probe_final_norm, probe_layer, probe_table, weights_bits
 from pytest_npubench.engines.protocol import Compiler
 from pytest_npubench.engines.sequences import AskedSequences
@@ -60,7 +61,9 @@ class ProbedJaxExecutor(JaxExecutor):
         shape, dtype, weights = self.shape, self._dtype_name, super()._make_weights(seed)
         with_layer: Any = None
         for index in range(shape.num_layers):
-            layer = {name: self._narrow(values) for name, values in probe_layer(shape, index, dtype).items()}
+            made = probe_layer(shape, index, dtype)
+            made |= {name: with_copies(made[name], shape.head_dim, self._programs.copies) for name in ("wk", "wv")}
+            layer = {name: self._narrow(values) for name, values in made.items()}
             if "router_bias" in weights:
                 layer["router_bias"] = self._narrow(np.zeros(shape.num_experts, np.float32))
             with_layer = with_layer or self._compiled(self._programs.with_layer(layer))

@@ -100,18 +100,20 @@ class ServingPrograms:
         self._kernels: Kernels = TpuKernels() if devices[0].platform == "tpu" else PlainKernels()
         if why := why_not_served(shape, devices[0].platform, len(devices)):
             raise ConfigError(why)
+        self.copies = max(1, len(devices) // shape.num_kv_heads)
         self._mesh = Mesh(np.array(devices), (AXIS,))
 
     @cached_property
     def weights(self) -> dict[str, Any]:
         specs = weight_specs(self.shape)
-        return {name: self._array(dims, self.dtype, specs[name]) for name, dims in stacked_dims(self.shape).items()}
+        every = stacked_dims(self.shape, self.copies)
+        return {name: self._array(dims, self.dtype, specs[name]) for name, dims in every.items()}
 
     @cached_property
     def state(self) -> State:
         shape, page_size = self.shape, self.sizes.block_size_tokens
         num_pages = self.sizes.num_layer_pages
-        pool = (shape.num_layers * num_pages, page_size, 2 * shape.num_kv_heads, shape.head_dim)
+        pool = (shape.num_layers * num_pages, page_size, 2 * shape.num_kv_heads * self.copies, shape.head_dim)
         return State(
             self._array(pool, self.dtype, POOL_SPEC), self._array((num_pages * page_size, shape.hidden), self.dtype)
         )
@@ -166,7 +168,7 @@ class ServingPrograms:
 
     def random_weights(self) -> Binary:
         """Of a seed, uint32."""
-        made = partial(random_weights, self.shape, dtype=self.dtype)
+        made = partial(random_weights, self.shape, dtype=self.dtype, copies=self.copies)
         out = {name: array.sharding for name, array in self.weights.items()}
         return self._binary("weights", made, (self._array((), np.uint32),), out=out)
 

@@ -1,7 +1,8 @@
 """The weights as stacks over all layers: dimensions, shardings, seeded random values, and a layer put in its place.
 
 Names and layouts are those of engines/probe.py. Over several devices heads are shared out, and experts as wholes (a
-dense decoder's width): each adds its part of attention and of the feed-forward blocks (forward.py).
+dense decoder's width): each adds its part of attention and of the feed-forward blocks (forward.py). Where there are
+more devices than key-value heads, each head has as many copies as devices need it: 2 for 4 heads on 8 devices.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from pytest_npubench.engines.random_tensors import ROUTER_BIAS_SPREAD, ROUTER_SP
 from pytest_npubench.engines.shapes import DecoderShape
 
 
-def stacked_dims(shape: DecoderShape) -> dict[str, tuple[int, ...]]:
-    """The dimensions of every tensor; in front a layer's, or a layer's times an expert's."""
+def stacked_dims(shape: DecoderShape, copies: int = 1) -> dict[str, tuple[int, ...]]:
+    """The dimensions of every tensor, with so many copies of each key-value head; in front those of layers, then
+    of experts."""
     layers, hidden, width = shape.num_layers, shape.hidden, shape.intermediate
-    query, key = shape.num_heads * shape.head_dim, shape.num_kv_heads * shape.head_dim
-    blocks = layers * shape.num_experts
+    query, key = shape.num_heads * shape.head_dim, copies * shape.num_kv_heads * shape.head_dim
+    blocks = (layers,) if shape.is_dense else (layers, shape.num_experts)
     dims: dict[str, tuple[int, ...]] = {
         "embedding": (shape.vocab_size, hidden),
         "final_norm": (hidden,),
@@ -32,9 +34,9 @@ def stacked_dims(shape: DecoderShape) -> dict[str, tuple[int, ...]]:
         "wk": (layers, hidden, key),
         "wv": (layers, hidden, key),
         "wo": (layers, query, hidden),
-        "w_gate": (blocks, hidden, width),
-        "w_up": (blocks, hidden, width),
-        "w_down": (blocks, width, hidden),
+        "w_gate": (*blocks, hidden, width),
+        "w_up": (*blocks, hidden, width),
+        "w_down": (*blocks, width, hidden),
     }
     if shape.qk_norm:
         dims |= dict.fromkeys(("q_norm", "k_norm"), (layers, shape.head_dim))
@@ -45,14 +47,14 @@ def stacked_dims(shape: DecoderShape) -> dict[str, tuple[int, ...]]:
 
 def weight_specs(shape: DecoderShape) -> dict[str, P]:
     """How each tensor is shared out."""
-    columns, rows, experts = P(None, None, AXIS), P(None, AXIS, None), P(AXIS, None, None)
+    columns, rows, experts = P(None, None, AXIS), P(None, AXIS, None), P(None, AXIS, None, None)
     blocks = (columns, columns, rows) if shape.is_dense else (experts,) * 3
     split = {"wq": columns, "wk": columns, "wv": columns, "wo": rows}
     split |= dict(zip(("w_gate", "w_up", "w_down"), blocks, strict=True))
     return {name: split.get(name, P()) for name in stacked_dims(shape)}
 
 
-def random_weights(shape: DecoderShape, seed: Any, dtype: Any) -> Weights:
+def random_weights(shape: DecoderShape, seed: Any, dtype: Any, copies: int) -> Weights:
     """All weights from one uint32 seed, normal with variance 1/fan-in, norms 1, the router as engines/random_tensors.py
     has it. Traced, so it runs where it is jitted."""
     dims = stacked_dims(shape)
@@ -68,6 +70,7 @@ def random_weights(shape: DecoderShape, seed: Any, dtype: Any) -> Weights:
         else:
             fan_in = dims[name][-1] if name in ("embedding", "head") else dims[name][-2]
             weights[name] = normal(name) * jnp.asarray(fan_in**-0.5, dtype)
+    weights |= {name: with_copies(weights[name], shape.head_dim, copies) for name in ("wk", "wv")}
     if not shape.is_dense:
         unit = normal("router_bias")
         weights["router"] *= (ROUTER_SPREAD * jnp.exp(-ROUTER_TAPER * unit))[:, None]
@@ -75,12 +78,17 @@ def random_weights(shape: DecoderShape, seed: Any, dtype: Any) -> Weights:
     return weights
 
 
+def with_copies(values: Any, head_dim: int, copies: int) -> Any:
+    """values [..., K x head_dim] with each head that often, its copies side by side."""
+    *dims, width = values.shape
+    return values.reshape(*dims, -1, head_dim).repeat(copies, axis=-2).reshape(*dims, width * copies)
+
+
 def with_layer(weights: Weights, layer: Weights, index: Any) -> Weights:
     """The weights with the tensors of one layer in their place."""
     placed = dict(weights)
     for name, values in layer.items():
-        rows = values[None] if values.ndim < weights[name].ndim else values
-        placed[name] = lax.dynamic_update_slice_in_dim(weights[name], rows, index * len(rows), 0)
+        placed[name] = lax.dynamic_update_index_in_dim(weights[name], values, index, 0)
     return placed
 
 

@@ -29,11 +29,19 @@ def given_up(plan: ServingPlan, room: MemoryRoom) -> str:
 
 
 def campaign_need(plan: ServingPlan) -> MemoryNeed:
-    """Of one engine with the model's weights and its KV cache; the policies take turns on it."""
+    """Of each device of one engine with the model's weights and its KV cache; the policies take turns on it.
+
+    Devices share heads and experts out, and each has the tables whole. jax_moe has at least one key-value head on each,
+    and keeps hidden states by slot of the cache."""
     shape, serving, each = plan.shape, plan.serving, dtype_bytes(plan.serving.dtype)
+    num_devices = plan.spec.tensor_parallel
+    tables = (1 if shape.tied_embeddings else 2) * shape.vocab_size * shape.hidden
+    heads_share = max(1, shape.num_kv_heads // num_devices) / shape.num_kv_heads
+    states_bytes = shape.hidden * each if plan.framework == "jax" else 0.0
     return MemoryNeed(
-        weight_bytes=shape.num_parameters * each,
-        cache_bytes=(serving.kv_capacity_tokens + serving.block_size_tokens) * shape.kv_bytes_per_token(each),
+        weight_bytes=((shape.num_parameters - tables) / num_devices + tables) * each,
+        cache_bytes=(serving.kv_capacity_tokens + serving.block_size_tokens)
+        * (shape.kv_bytes_per_token(each) * heads_share + states_bytes),
         working_bytes=_serving_working_bytes(plan, shape, each),
     )
 

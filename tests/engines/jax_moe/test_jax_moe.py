@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -65,8 +70,8 @@ class OfTorch(JaxExecutor):
         weights = {
             name: np.stack([np.swapaxes(one.numpy(), -1, -2) for one in every]) for name, every in stacked.items()
         }
-        for name in ("w_gate", "w_up", "w_down"):
-            weights[name] = weights[name].reshape(-1, *weights[name].shape[2:])
+        if self.shape.is_dense:
+            weights |= {name: weights[name][:, 0] for name in ("w_gate", "w_up", "w_down")}
         vectors = ["attention_norm", "ffn_norm"] + ([] if self.shape.is_dense else ["router_bias"])
         weights |= {name: np.stack([getattr(layer, name) for layer in layers]) for name in vectors}
         weights |= {
@@ -213,3 +218,24 @@ def test_what_it_does_not_serve_is_refused_before_anything_is_compiled() -> None
         JaxExecutor(GPT_OSS, runtime(), dtype="fp32", sizes=SIZES)
     with pytest.raises(MeasurementError, match="contexts of at most 160 tokens"):
         engine(QWEN_MOE).begin(1, 150, 20)
+
+
+def test_four_devices_serve_what_one_does() -> None:
+    """In a process of its own, since the number of host devices is fixed when jax starts."""
+    four = f"--xla_force_host_platform_device_count=4 {os.environ.get('XLA_FLAGS', '')}"
+    child = subprocess.run(
+        [sys.executable, "-m", "engines.jax_moe.devices_child", "1", "4"],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+        cwd=Path(__file__).parents[2],
+        env=os.environ | {"XLA_FLAGS": four, "JAX_PLATFORMS": "cpu"},
+    )
+    assert child.returncode == 0, child.stderr
+    (tokens, loaded, whole_weights), (other_tokens, other_loaded, parts) = json.loads(child.stdout)
+    assert tokens == other_tokens
+    assert loaded == other_loaded
+    assert parts["w_gate"][1] == whole_weights["w_gate"][1] // 4
+    assert parts["wq"][-1] == whole_weights["wq"][-1] // 4
+    assert parts["wk"][-1] == whole_weights["wk"][-1] // 2  # each device has one of the two heads
