@@ -51,8 +51,12 @@ class Kernel(Protocol):
 
     def prepare(self, batch: RaggedBatch) -> Any: ...
 
-    def prepare_static(self, batch: RaggedBatch) -> Any | None:
-        """Of a static batch of single-token rows; None where what attend() launches depends on its numbers."""
+    reads_pages: bool
+    """Whether keys are read where they are in the cache, and not gathered first."""
+
+    def prepare_static(self, batch: RaggedBatch, num_keys: int) -> Any | None:
+        """Of a static batch of single-token rows that look back on num_keys tokens together, at most; None where what
+        attend() launches depends on more than that."""
         ...
 
     def attend(

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import cycle, islice
 from pathlib import Path
 from typing import TypeAlias
 
@@ -169,8 +170,10 @@ class TorchExecutor:
 
     def _replayed(self, plan: IterationPlan) -> tuple[Tensor, _Chosen] | None:
         """What _run_passes() gives, from a graph; None where there is none for the plan."""
-        num_rows = len(plan.decode) + plan.num_padding_rows
-        if self._graphs is None or any(layers.prefill for layers in plan.passes) or not self._graphs.fits(num_rows):
+        if self._graphs is None or any(layers.prefill for layers in plan.passes):
+            return None
+        contexts = [self._sequences[request].num_tokens for request in plan.decode]
+        if not self._graphs.fits([*contexts, *islice(cycle(contexts), plan.num_padding_rows)]):
             return None
         decode, padding = self._single_rows(plan)
         tokens = [*self._sequences.token_ids(decode), *self._sequences.padding_ids(len(padding))]

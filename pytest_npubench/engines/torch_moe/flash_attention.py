@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from pytest_npubench.engines.shapes import DecoderShape
@@ -63,7 +64,7 @@ class FlashAttention:
         """`forward` has the contract of aten's operator, which is the default."""
         self._windows = {None, shape.sliding_window}
         self._forward = torch.ops.aten._flash_attention_forward.default if forward is None else forward
-        self._reads_pages = self._tried_pages(shape, kv)
+        self.reads_pages = self._tried_pages(shape, kv)
 
     def prepare(self, batch: RaggedBatch) -> Calls:
         """The calls for each kind of layer, by its window."""
@@ -73,32 +74,41 @@ class FlashAttention:
             for window in self._windows
         }
 
-    def prepare_static(self, batch: RaggedBatch) -> Calls | None:
-        """None where keys are gathered, since how many they are is a number."""
-        if not self._reads_pages:
-            return None
-        size, tables = batch.num_single, batch.tables
+    def prepare_static(self, batch: RaggedBatch, num_keys: int) -> Calls:
+        starts = torch.arange(batch.num_single + 1, dtype=torch.int32, device=batch.tables.device)
+        return {window: (self._static_call(batch, starts, num_keys, window),) for window in self._windows}
+
+    def _static_call(self, batch: RaggedBatch, starts: Tensor, num_keys: int, window: int | None) -> Call:
+        """Where keys are gathered, the last row's gathering goes on to num_keys, behind what it looks back on."""
+        size, tables, lengths = batch.num_single, batch.tables, batch.firsts + 1
+        longest = min(num_keys, tables.shape[1] * batch.block_size_tokens)
         call = Call(
             start=0,
             stop=size,
             max_q=1,
-            max_k=tables.shape[1] * batch.block_size_tokens,
-            window=NO_WINDOW,
-            cu_q=torch.arange(size + 1, dtype=torch.int32, device=tables.device),
+            max_k=longest,
+            window=NO_WINDOW if window is None or not self.reads_pages else (window - 1, 0),
+            cu_q=starts,
             cu_k=None,
             slots=None,
             tables=tables,
-            lengths=batch.firsts + 1,
+            lengths=lengths,
         )
-        return {
-            window: (call if window is None else replace(call, window=(window - 1, 0)),) for window in self._windows
-        }
+        if self.reads_pages:
+            return call
+        if window is not None:
+            num_keys = min(num_keys, size * window)
+        seen = lengths if window is None else lengths.clamp(max=window)
+        cu_k = F.pad(seen.cumsum(0, dtype=torch.int32), (1, 0))
+        filled = torch.cat((cu_k[:-1], cu_k.new_full((1,), num_keys)))
+        slots = _packed_slots(tables, filled, lengths - seen, num_keys, batch.block_size_tokens)
+        return replace(call, cu_k=cu_k, slots=slots, tables=None, lengths=None)
 
     def _call(self, batch: RaggedBatch, first_row: int, stop_row: int, window: int | None) -> Call:
         rows = batch.rows[first_row:stop_row]
         counts = np.array([row.num_tokens for row in rows])
         firsts = np.array([row.first_token for row in rows])
-        gathers = not self._reads_pages
+        gathers = not self.reads_pages
         # the first position that a row's first token sees, where what is before it need not be there
         lows = (firsts - window + 1).clip(0) if gathers and window is not None else np.zeros_like(firsts)
         lengths = firsts + counts - lows
@@ -212,8 +222,10 @@ class FlashAttention:
 
 
 def _packed_slots(tables: Tensor, cu_k: Tensor, lows: Tensor, num_keys: int, block_size: int) -> Tensor:
-    """Slots [num_keys] of positions from lows [rows] on, one row after another; never waits for the device."""
+    """Slots [num_keys] of positions from lows [rows] on, one row after another; never waits for the device. Positions
+    behind a table's end are in its last block."""
     rows = torch.arange(len(tables), device=tables.device)
     row = torch.repeat_interleave(rows, cu_k.diff(), output_size=num_keys)
     position = torch.arange(num_keys, device=tables.device) - cu_k[row] + lows[row]
-    return tables[row, position // block_size] * block_size + position % block_size
+    block = (position // block_size).clamp(max=tables.shape[1] - 1)
+    return tables[row, block] * block_size + position % block_size

@@ -50,15 +50,19 @@ class MoeModel:
         turn = rotation(self._speeds, self._growth, batch.positions, self._dtype)
         return PassInputs(batch=batch, turn=turn, prepared=self._kernel.prepare(batch))
 
-    def prepare_static(self, batch: RaggedBatch) -> PassInputs:
-        """As prepare(), of a static batch."""
+    def prepare_static(self, batch: RaggedBatch, num_keys: int) -> PassInputs:
+        """As prepare(), of a static batch whose rows look back on num_keys tokens together, at most."""
         turn = rotation(self._speeds, self._growth, batch.positions, self._dtype)
-        return PassInputs(batch=batch, turn=turn, prepared=self._kernel.prepare_static(batch))
+        return PassInputs(batch=batch, turn=turn, prepared=self._kernel.prepare_static(batch, num_keys))
+
+    @property
+    def reads_pages(self) -> bool:
+        return self._kernel.reads_pages
 
     def why_not_static(self, batch: RaggedBatch) -> str:
         """Why what the layers launch depends on the numbers of a static batch; empty where it does not."""
-        if self._kernel.prepare_static(batch) is None:
-            return f"attention does not read pages of {batch.block_size_tokens} tokens in place"
+        if self._kernel.prepare_static(batch, batch.num_single) is None:
+            return "attention in fp32 is padded to the longest context"
         if not self.launches_ahead:
             return "experts are multiplied one by one"
         return ""

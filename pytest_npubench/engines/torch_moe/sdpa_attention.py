@@ -40,6 +40,8 @@ Spans = dict[int | None, tuple[Span, ...]]
 class SdpaAttention:
     """prepare() once a pass, attend() once a layer."""
 
+    reads_pages = False
+
     def __init__(self, shape: DecoderShape, dtype: torch.dtype = torch.float32) -> None:
         self._shape, self._dtype = shape, dtype
         # a sink is written into the mask
@@ -49,7 +51,7 @@ class SdpaAttention:
         """Spans for each kind of layer, by its window."""
         return {window: self._spans(batch, window) for window in {None, self._shape.sliding_window}}
 
-    def prepare_static(self, batch: RaggedBatch) -> Spans | None:
+    def prepare_static(self, batch: RaggedBatch, num_keys: int) -> Spans | None:
         """None: keys are gathered to the longest context, which is a number."""
         return None
 

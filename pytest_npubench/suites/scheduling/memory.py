@@ -48,7 +48,7 @@ def campaign_need(plan: ServingPlan) -> MemoryNeed:
 
 def _serving_working_bytes(plan: ServingPlan, shape: DecoderShape, each: float) -> float:
     """Activations of a pass of PASS_CHUNKS chunks, the logits of a decode batch, and one layer's keys and values, which
-    FlashAttention 2 wants gathered; and what CUDA graphs keep: activations and block tables of the largest, and the
+    FlashAttention 2 wants gathered; and what CUDA graphs keep: the same of the largest, its block tables, and the
     hidden states and experts that each size hands over, 2 x GRAPH_ROWS in all. A pass of longer prompts may need more:
     then that point fails alone.
 
@@ -61,6 +61,7 @@ def _serving_working_bytes(plan: ServingPlan, shape: DecoderShape, each: float) 
     of_token = each * (4 * shape.hidden + 2 * heads + rows)
     handed_over = each * shape.hidden + INDEX_BYTES * shape.num_layers * shape.experts_per_token
     table = TABLE_BYTES * serving.kv_capacity_tokens / serving.block_size_tokens
-    graphs = GRAPH_ROWS * (of_token + table + 2 * handed_over) if plan.graphs and plan.spec.family == "cuda" else 0.0
     gathered = serving.kv_capacity_tokens * shape.kv_bytes_per_token(each) / shape.num_layers
+    has_graphs = plan.graphs and plan.spec.family == "cuda"
+    graphs = GRAPH_ROWS * (of_token + table + 2 * handed_over) + gathered if has_graphs else 0.0
     return tokens * of_token + graphs + gathered + SCORE_BYTES * serving.max_batch_size * shape.vocab_size

@@ -1,8 +1,8 @@
 """A decode batch's graph, without CUDA: a FAKE capture runs the forward again, on the same buffers, for each replay.
 
 As a capture does, it keeps the tensors that the forward returned first, and refuses what no graph can hold: whatever
-brings a number back to the host, and shapes that depend on one. Attention is the fake kernel of test_flash_attention.py
-that reads pages, and the experts' product is torch's own grouped_mm, which runs on a CPU too.
+brings a number back to the host. That no shape depends on one is seen by comparing replays. Attention is the fake
+kernel of test_flash_attention.py, and the experts' product torch's own grouped_mm, which runs on a CPU too.
 """
 
 from __future__ import annotations
@@ -70,12 +70,12 @@ class Capturing(TorchDispatchMode):
 
 
 class EagerGraphs:
-    """The fake capture, and what each replay launched."""
+    """The fake capture, and what each replay of a graph launched, by its rows and keys."""
 
     def __init__(self) -> None:
-        self.launches: list[list[str]] = []
+        self.launches: list[tuple[tuple[int, int], list[str]]] = []
 
-    def __call__(self, forward: Callable[[], Any]) -> Callable[[], Any]:
+    def __call__(self, forward: Any) -> Callable[[], Any]:
         kept = self._run(forward)
         self.launches.clear()
 
@@ -87,28 +87,29 @@ class EagerGraphs:
 
         return replay
 
-    def _run(self, forward: Callable[[], Any]) -> Any:
+    def _run(self, forward: Any) -> Any:
         with Capturing() as mode:
             outputs = forward()
-        self.launches.append(mode.launched)
+        self.launches.append((forward.args, mode.launched))
         return outputs
 
 
-@pytest.fixture
-def paged(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Attention that reads pages, and weights as a GPU has them."""
-    library = torch.library.Library(LIBRARY, "FRAGMENT")
-    library.define("graphs" + SIGNATURES["2.12-2.13"])
-    library.impl("graphs", Kernel(reads_pages=True), "CPU")
-    forward = getattr(torch.ops, LIBRARY).graphs.default
+@pytest.fixture(params=[True, False], ids=["pages", "gathered"])
+def flash(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[bool]:
+    """Attention that reads pages, or gathers keys as in torch 2.11, and weights as a GPU has them."""
+    library, name = torch.library.Library(LIBRARY, "FRAGMENT"), f"graphs_{request.param_index}"
+    library.define(name + SIGNATURES["2.12-2.13" if request.param else "torch-2.11"])
+    library.impl(name, Kernel(reads_pages=request.param), "CPU")
+    forward = getattr(getattr(torch.ops, LIBRARY), name).default
+    monkeypatch.setattr(decode_graphs, "FEWEST_KEYS", 32)
     monkeypatch.setattr(executor, "attention_kernel", lambda shape, kv: FlashAttention(shape, kv, forward))
     monkeypatch.setattr(packing, "_packs", lambda matrix: False)
-    yield
+    yield request.param
     library._destroy()
 
 
 @pytest.fixture
-def fused(paged: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def fused(flash: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("experts", "model"):
         monkeypatch.setattr(f"pytest_npubench.engines.torch_moe.{module}.fuses", lambda matrices: True)
 
@@ -121,7 +122,7 @@ def engine(shape: Any, capture: Any) -> TorchExecutor:
 @pytest.mark.usefixtures("fused")
 @pytest.mark.parametrize("policy", ["static", "chunked", "layered"])
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
-def test_a_graph_gives_the_tokens_of_the_eager_path(shape: Any, policy: str) -> None:
+def test_a_graph_gives_the_tokens_of_the_eager_path(shape: Any, policy: str, flash: bool) -> None:
     """And its counts, whatever rows pad a batch: those of a static one that have ended, or a graph's own."""
     settings = {"static": {}, "chunked": {"chunk_size_tokens": 16}, "layered": {"num_layer_groups": 2}}[policy]
     graphs = EagerGraphs()
@@ -134,12 +135,11 @@ def test_a_graph_gives_the_tokens_of_the_eager_path(shape: Any, policy: str) -> 
         tokens = {record.id: record.tokens for record in result.records}
         served[capture] = tokens, list(result.log.expert_activations), list(result.log.padded_expert_activations)
     assert served[None] == served[graphs]
-    by_size: dict[str, list[list[str]]] = {}
-    for launched in graphs.launches:
-        by_size.setdefault(launched[1], []).append(launched)
-    assert len(by_size) > (policy != "static")
-    # what is launched depends on the size alone, whatever the contexts are
-    assert all(launched == replays[0] for replays in by_size.values() for launched in replays)
+    by_graph: dict[tuple[int, int], list[list[str]]] = {}
+    for graph, launched in graphs.launches:
+        by_graph.setdefault(graph, []).append(launched)
+    assert len(by_graph) > 1 or (policy, flash) == ("static", True)
+    assert all(launched == replays[0] for replays in by_graph.values() for launched in replays)
 
 
 @pytest.mark.usefixtures("fused")
@@ -157,7 +157,7 @@ def test_a_model_is_asked_for_its_answers_through_the_graph() -> None:
     assert distances(*answers).max() < 1e-5
 
 
-@pytest.mark.usefixtures("paged")
+@pytest.mark.usefixtures("flash")
 def test_experts_one_by_one_have_no_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     graphs = EagerGraphs()
     assert engine(QWEN_MOE, graphs).why_no_graphs == "experts are multiplied one by one"
@@ -170,18 +170,21 @@ def test_experts_one_by_one_have_no_graph(monkeypatch: pytest.MonkeyPatch) -> No
     assert whole(served, 1, 9, 4) == whole(engine(QWEN_MOE, None), 1, 9, 4)
 
 
-def test_attention_that_gathers_has_no_graph() -> None:
-    why = engine(QWEN_DENSE, EagerGraphs()).why_no_graphs
-    assert why == f"attention does not read pages of {BLOCK_SIZE} tokens in place"
+def test_torchs_own_attention_has_no_graph() -> None:
+    assert engine(QWEN_DENSE, EagerGraphs()).why_no_graphs == "attention in fp32 is padded to the longest context"
     assert engine(QWEN_DENSE, None).why_no_graphs == ""
 
 
 @pytest.mark.usefixtures("fused")
-def test_more_rows_than_the_largest_graph_are_launched_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decode_graphs, "SIZES", (1, 2, 4))
+def test_rows_that_no_graph_has_are_launched_one_by_one(monkeypatch: pytest.MonkeyPatch, flash: bool) -> None:
+    """240 tokens are cached. Seven rows of 35 are 245, since a batch of eight repeats one of them."""
+    monkeypatch.setattr(decode_graphs, "SIZES", (1, 2, 4, 8))
     graphs = engine(QWEN_DENSE, EagerGraphs())._graphs
     assert graphs is not None
-    assert [num_rows for num_rows in range(8) if graphs.fits(num_rows)] == [1, 2, 3, 4]
+    assert [num_rows for num_rows in range(12) if graphs.fits([5] * num_rows)] == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert [graphs.fits([keys, 1]) for keys in (239, 240)] == [True, flash]
+    assert graphs.fits([30] * 7)
+    assert graphs.fits([35] * 6 + [32]) is flash
 
 
 def test_the_suite_asks_for_graphs_on_cuda_unless_told_not_to(monkeypatch: pytest.MonkeyPatch) -> None:

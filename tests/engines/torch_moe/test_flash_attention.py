@@ -7,6 +7,7 @@ On a device, test_cuda.py runs the real one; here it runs on meta tensors.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -83,12 +84,19 @@ def test_the_operator_of_the_torch_that_is_here(reads_pages: bool) -> None:
         pytest.skip("this torch's operator takes no pages")
     kv, batch = batch_of(GPT_OSS, 2, torch.device("meta"))
     flash = FlashAttention(GPT_OSS, kv)
-    assert not flash._reads_pages  # nothing can be tried
-    flash._reads_pages = reads_pages
+    assert not flash.reads_pages  # nothing can be tried
+    flash.reads_pages = reads_pages
     num_tokens = len(batch.positions)
     query = torch.empty(num_tokens, GPT_OSS.num_heads, GPT_OSS.head_dim, device="meta")
     key = torch.empty(num_tokens, GPT_OSS.num_kv_heads, GPT_OSS.head_dim, device="meta")
     sinks = torch.empty(GPT_OSS.num_heads, device="meta")
     for window, calls in flash.prepare(batch).items():
         assert [call.window[1] for call in calls] == [0 if reads_pages and window else -1, 0]
+        assert flash.attend(query, key, key, {window: calls}, kv, 0, window, sinks).shape == query.shape
+    # a decode batch whose numbers may change: the same operator, one row a token
+    numbers = torch.empty(num_tokens, dtype=torch.int32, device="meta")
+    tables = torch.empty((num_tokens, kv.num_blocks), dtype=torch.int32, device="meta")
+    static = replace(batch, rows=(), num_single=num_tokens, num_padding=0, tables=tables, firsts=numbers)
+    for window, calls in flash.prepare_static(static, 90).items():
+        assert [call.window for call in calls] == [(window - 1, 0) if reads_pages and window else (-1, -1)]
         assert flash.attend(query, key, key, {window: calls}, kv, 0, window, sinks).shape == query.shape
