@@ -94,6 +94,7 @@ def main(num_rows: int) -> None:
     for what, reads_pages, counter in (
         ("kernel by kernel, keys gathered", False, None),
         ("kernel by kernel, pages read in place", True, None),
+        ("a graph, keys gathered", False, Launches()),
         ("a graph, pages read in place", True, Launches()),
     ):
         with (
