@@ -26,7 +26,7 @@ POLICIES = ("static", "continuous", "chunked", "layered", "hybrid")
 RATES_PER_S = (2.0, 40.0)
 BLOCK_SIZE_TOKENS, KV_BLOCKS = 16, 120  # few enough for preemptions at the higher rate
 SHAPE = decoder_shape("small-moe")
-DIGEST = "41ac0ad93df4479e"
+DIGEST = "36908d9b03e874d7"
 
 Serve = Callable[[tuple[ServingRequest, ...], str], ServingResult]
 

@@ -26,7 +26,8 @@ from pytest_npubench.engines.torch_moe.ragged import RaggedBatch
 from pytest_npubench.serving.iteration import PrefillRow
 
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-FEWEST_KEYS = 4096  # of a graph that gathers
+# that a graph gathers: memory of its own, and with more the device takes longer than the host launches kernel by kernel
+FEWEST_KEYS, MOST_KEYS = 4096, 65_536
 TOKEN, POSITION, SLOT, NUM_COLUMNS = 0, 1, 2, 3  # of a row's numbers; its block table comes behind them
 
 Forward: TypeAlias = "Callable[[], tuple[Tensor, Tensor | None]]"
@@ -138,5 +139,6 @@ class DecodeGraphs:
 
 
 def _doublings(capacity: int) -> tuple[int, ...]:
-    """From FEWEST_KEYS on, up to all that the cache holds."""
-    return (*takewhile(lambda keys: keys < capacity, (FEWEST_KEYS << power for power in count())), capacity)
+    """From FEWEST_KEYS to MOST_KEYS, or to all that the cache holds."""
+    most = min(MOST_KEYS, capacity)
+    return (*takewhile(lambda keys: keys < most, (FEWEST_KEYS << power for power in count())), most)

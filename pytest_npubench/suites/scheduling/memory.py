@@ -15,7 +15,7 @@ from pytest_npubench.engines.shapes import DecoderShape
 from pytest_npubench.suites.scheduling.plan import ServingPlan
 
 SCORE_BYTES = 4
-GRAPH_ROWS = 256  # of the largest CUDA graph, whose memory is its own
+GRAPH_ROWS, GRAPH_KEYS = 256, 65_536  # of the largest CUDA graph, whose memory is its own
 INDEX_BYTES, TABLE_BYTES = 8, 4  # of a chosen expert, and of a block in a table
 PASS_CHUNKS = 32  # prompts that run whole are longer than a chunk: 32 chunks of 512 are 16,384 tokens
 
@@ -61,7 +61,12 @@ def _serving_working_bytes(plan: ServingPlan, shape: DecoderShape, each: float) 
     of_token = each * (4 * shape.hidden + 2 * heads + rows)
     handed_over = each * shape.hidden + INDEX_BYTES * shape.num_layers * shape.experts_per_token
     table = TABLE_BYTES * serving.kv_capacity_tokens / serving.block_size_tokens
-    gathered = serving.kv_capacity_tokens * shape.kv_bytes_per_token(each) / shape.num_layers
+    of_key = shape.kv_bytes_per_token(each) / shape.num_layers
     has_graphs = plan.graphs and plan.spec.family == "cuda"
-    graphs = GRAPH_ROWS * (of_token + table + 2 * handed_over) + gathered if has_graphs else 0.0
-    return tokens * of_token + graphs + gathered + SCORE_BYTES * serving.max_batch_size * shape.vocab_size
+    graphs = GRAPH_ROWS * (of_token + table + 2 * handed_over) + GRAPH_KEYS * of_key if has_graphs else 0.0
+    return (
+        tokens * of_token
+        + graphs
+        + serving.kv_capacity_tokens * of_key
+        + SCORE_BYTES * serving.max_batch_size * shape.vocab_size
+    )

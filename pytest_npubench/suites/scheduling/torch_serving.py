@@ -43,11 +43,11 @@ class TorchServing(ServingService):
 def _settings(plan: ServingPlan, runtime: Runtime) -> dict[str, Any]:
     from pytest_npubench.engines.torch_moe.decode_graphs import CudaCapture
 
-    serving = plan.serving
+    serving, device = plan.serving, str(runtime.devices[0])
     return {
-        "device": str(runtime.devices[0]),
+        "device": device,
         "dtype": serving.dtype,
         "kv_capacity_tokens": serving.kv_capacity_tokens,
         "block_size_tokens": serving.block_size_tokens,
-        "make_capture": CudaCapture if plan.graphs and plan.spec.family == "cuda" else None,
+        "make_capture": CudaCapture if plan.graphs and device.startswith("cuda") else None,
     }

@@ -2,7 +2,7 @@
 
 As a capture does, it keeps the tensors that the forward returned first, and refuses what no graph can hold: whatever
 brings a number back to the host. That no shape depends on one is seen by comparing replays. Attention is the fake
-kernel of test_flash_attention.py, and the experts' product torch's own grouped_mm, which runs on a CPU too.
+kernel of fake_flash_attention.py, and the experts' product torch's own grouped_mm, which runs on a CPU too.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
+from fake_flash_attention import Kernel, operator  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 from pytest_npubench.core.hardware import default_directory  # noqa: E402
@@ -38,12 +39,11 @@ from pytest_npubench.serving.schedulers import make_scheduler  # noqa: E402
 from pytest_npubench.suites.hardware_files import load_all  # noqa: E402
 from pytest_npubench.suites.protocol import Choice  # noqa: E402
 from pytest_npubench.suites.scheduling import SUITE  # noqa: E402
-from pytest_npubench.suites.scheduling.memory import GRAPH_ROWS, campaign_need  # noqa: E402
+from pytest_npubench.suites.scheduling.memory import GRAPH_KEYS, GRAPH_ROWS, campaign_need  # noqa: E402
 from pytest_npubench.suites.scheduling.torch_serving import TorchServing  # noqa: E402
 
 from .driving import whole  # noqa: E402
 from .small_shapes import QWEN_DENSE, QWEN_MOE, SHAPES  # noqa: E402
-from .test_flash_attention import LIBRARY, SIGNATURES, Kernel  # noqa: E402
 
 BLOCK_SIZE = 4
 _random = Random(1)
@@ -97,15 +97,11 @@ class EagerGraphs:
 @pytest.fixture(params=[True, False], ids=["pages", "gathered"])
 def flash(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[bool]:
     """Attention that reads pages, or gathers keys as in torch 2.11, and weights as a GPU has them."""
-    library, name = torch.library.Library(LIBRARY, "FRAGMENT"), f"graphs_{request.param_index}"
-    library.define(name + SIGNATURES["2.12-2.13" if request.param else "torch-2.11"])
-    library.impl(name, Kernel(reads_pages=request.param), "CPU")
-    forward = getattr(getattr(torch.ops, LIBRARY), name).default
     monkeypatch.setattr(decode_graphs, "FEWEST_KEYS", 32)
-    monkeypatch.setattr(executor, "attention_kernel", lambda shape, kv: FlashAttention(shape, kv, forward))
     monkeypatch.setattr(packing, "_packs", lambda matrix: False)
-    yield request.param
-    library._destroy()
+    with operator("2.12-2.13" if request.param else "torch-2.11", Kernel(request.param)) as forward:
+        monkeypatch.setattr(executor, "attention_kernel", lambda shape, kv: FlashAttention(shape, kv, forward))
+        yield request.param
 
 
 @pytest.fixture
@@ -177,14 +173,14 @@ def test_torchs_own_attention_has_no_graph() -> None:
 
 @pytest.mark.usefixtures("fused")
 def test_rows_that_no_graph_has_are_launched_one_by_one(monkeypatch: pytest.MonkeyPatch, flash: bool) -> None:
-    """240 tokens are cached. Seven rows of 35 are 245, since a batch of eight repeats one of them."""
+    """120 keys are gathered at most. Seven rows of 16 have 128: a batch of eight repeats one of them."""
     monkeypatch.setattr(decode_graphs, "SIZES", (1, 2, 4, 8))
+    monkeypatch.setattr(decode_graphs, "MOST_KEYS", 120)
     graphs = engine(QWEN_DENSE, EagerGraphs())._graphs
     assert graphs is not None
     assert [num_rows for num_rows in range(12) if graphs.fits([5] * num_rows)] == [1, 2, 3, 4, 5, 6, 7, 8]
-    assert [graphs.fits([keys, 1]) for keys in (239, 240)] == [True, flash]
-    assert graphs.fits([30] * 7)
-    assert graphs.fits([35] * 6 + [32]) is flash
+    assert [graphs.fits([keys, 1]) for keys in (119, 120)] == [True, flash]
+    assert [graphs.fits([keys] * 7) for keys in (15, 16)] == [True, flash]
 
 
 def test_the_suite_asks_for_graphs_on_cuda_unless_told_not_to(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,8 +205,8 @@ def test_the_suite_asks_for_graphs_on_cuda_unless_told_not_to(monkeypatch: pytes
     assert service.remarks(plan, ()) == (
         f"{plan.key}: decode batches were launched kernel by kernel, without graphs: attention gathers",
     )
-    assert needs["nvidia-h100", False] - needs["nvidia-h100", True] > 30e6
-    assert decode_graphs.SIZES[-1] == GRAPH_ROWS
+    assert needs["nvidia-h100", False] - needs["nvidia-h100", True] > 150e6
+    assert (decode_graphs.SIZES[-1], decode_graphs.MOST_KEYS) == (GRAPH_ROWS, GRAPH_KEYS)
 
 
 def test_a_capture_on_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
