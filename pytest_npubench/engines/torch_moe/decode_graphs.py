@@ -26,7 +26,7 @@ from pytest_npubench.engines.torch_moe.ragged import RaggedBatch
 from pytest_npubench.serving.iteration import PrefillRow
 
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-# that a graph gathers: memory of its own, and with more the device takes longer than the host launches kernel by kernel
+# that a graph gathers, into memory of its own: with more the device should be slower than a host without graphs
 FEWEST_KEYS, MOST_KEYS = 4096, 65_536
 TOKEN, POSITION, SLOT, NUM_COLUMNS = 0, 1, 2, 3  # of a row's numbers; its block table comes behind them
 
@@ -35,21 +35,20 @@ Forward: TypeAlias = "Callable[[], tuple[Tensor, Tensor | None]]"
 
 
 class CudaCapture:
-    """Makes a graph of a forward. Its graphs share one pool of memory: the largest one comes first."""
+    """Makes a graph of a forward. Its graphs share one stream and one pool of memory: the largest one comes first."""
 
     def __init__(self, device: torch.device) -> None:
-        self._device = device
+        self._device, self._stream = device, torch.cuda.Stream(device)
         self._pool = torch.cuda.graph_pool_handle()
 
     def __call__(self, forward: Forward) -> Forward:
         """What replays the forward, into the tensors that it returns each time."""
         with torch.cuda.device(self._device):
-            stream = torch.cuda.Stream()
-            stream.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(stream):
+            self._stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(self._stream):
                 forward()  # libraries load kernels and make their workspaces, which they may not within a capture
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, pool=self._pool, stream=stream):
+            with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
                 outputs = forward()
 
         def replay() -> tuple[Tensor, Tensor | None]:

@@ -234,7 +234,7 @@ def test_a_capture_on_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
     fakes = {
         "device": lambda device: nullcontext(),
         "stream": lambda stream: nullcontext(),
-        "Stream": partial(Named, "side"),
+        "Stream": lambda device: Named("side"),
         "current_stream": partial(Named, "main"),
         "CUDAGraph": partial(Named, "graph"),
         "graph": capturing,
