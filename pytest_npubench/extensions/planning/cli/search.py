@@ -33,7 +33,7 @@ from pytest_npubench.cli.arguments import (
     whole_number,
 )
 from pytest_npubench.errors import ConfigError, NpubenchError
-from pytest_npubench.extensions.planning.cli.search_subjects import add_subjects
+from pytest_npubench.extensions.planning.cli import search_batch, search_buckets
 
 if TYPE_CHECKING:
     from pytest_npubench.cli.arguments import Commands
@@ -87,7 +87,7 @@ def add_parser(commands: Commands, about: str) -> None:
     parser.add_argument("--picture", metavar="PAGE.html", type=Path, help="price over rate, and who is best at what")
     parser.add_argument("--json", action="store_true", help="print JSON, the best with what was tried")
     parser.set_defaults(run=run)
-    add_subjects(parser)
+    _add_subjects(parser)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -285,3 +285,21 @@ def _price(text: str) -> tuple[str, float]:
     if not equals or not name:
         raise argparse.ArgumentTypeError(f"{text[:60]!r}: want FILE=PER_HOUR, such as nvidia-h100=2.5")
     return name, number(value, "a price above 0", lambda price: price > 0)
+
+
+class _Subject(argparse._SubParsersAction):  # type: ignore[type-arg]
+    """A subject has options of its own: those that the other search wants are not wanted then."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *words: Any) -> None:
+        for action in parser._actions:
+            action.required = False
+        super().__call__(parser, *words)
+
+
+def _add_subjects(parser: argparse.ArgumentParser) -> None:
+    """`search batch` and `search buckets`: searches by LENS, in place of that of serving settings."""
+    subjects = parser.add_subparsers(
+        metavar="SUBJECT", action=_Subject, help="search by LENS instead: npubench search SUBJECT --help"
+    )
+    for subject in (search_batch, search_buckets):
+        subject.add_parser(subjects)

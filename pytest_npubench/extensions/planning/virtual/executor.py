@@ -17,7 +17,6 @@ from pytest_npubench.engines.kv_capacity import dtype_bytes
 from pytest_npubench.engines.shapes import DecoderShape
 from pytest_npubench.errors import MeasurementError
 from pytest_npubench.extensions.planning.virtual.cost import cost_model
-from pytest_npubench.extensions.planning.virtual.decode_cost import DecodeCost
 from pytest_npubench.extensions.planning.virtual.held import HeldTokens
 from pytest_npubench.extensions.planning.virtual.router import ExpertRouter, sampled_router
 from pytest_npubench.extensions.planning.virtual.shared_blocks import SharedBlocks
@@ -28,6 +27,7 @@ from pytest_npubench.serving.iteration import IterationOutcome, IterationPlan, L
 
 # the residual stream and the output of the last block, which fused norms keep apart
 HIDDEN_STATES_PER_TOKEN = 2
+MANY_TOKENS = 1_000_000
 
 
 class VirtualExecutor:
@@ -276,3 +276,34 @@ def _iterations_until(until_s: float, start_s: float, step_s: float, growth_s: f
 def _share(plan: IterationPlan) -> float:
     """Rows that are read and multiplied over those that count: those that have ended are like the others."""
     return 1 + plan.num_padding_rows / len(plan.decode) if plan.decode else 1.0
+
+
+class DecodeCost:
+    """Seconds of iterations that only decode, of a cost with `is_affine`: affine in the keys that are read.
+
+        seconds = base(rows, activations) + context_s x context tokens + window_s x window tokens
+
+    Base and slopes are read off the cost itself, so that there is one formula of each.
+    """
+
+    def __init__(self, cost: StepCost, num_layers: int) -> None:
+        self._cost, self._num_layers = cost, num_layers
+        self.bases_s = _Bases(self)
+        base_s = self.seconds(1, 0, 0, 0)
+        self.context_s = (self.seconds(1, 0, MANY_TOKENS, 0) - base_s) / MANY_TOKENS
+        self.window_s = (self.seconds(1, 0, 0, MANY_TOKENS) - base_s) / MANY_TOKENS
+
+    def seconds(self, rows: int, activations: int, context: int, window: int) -> float:
+        passes = [PassWork(0, self._num_layers, (), activations)]
+        return self._cost.seconds(StepWork(passes, rows, context, window, rows))
+
+
+class _Bases(dict[tuple[int, int], float]):
+    """Seconds of one iteration that reads no keys, by rows and activations, as they are asked for."""
+
+    def __init__(self, cost: DecodeCost) -> None:
+        self._cost = cost
+
+    def __missing__(self, key: tuple[int, int]) -> float:
+        self[key] = seconds = self._cost.seconds(*key, 0, 0)
+        return seconds
