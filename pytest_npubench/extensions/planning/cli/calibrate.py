@@ -339,8 +339,7 @@ def _say(arguments: argparse.Namespace, calibration: Calibration, content: CostF
 def _system(arguments: argparse.Namespace, engine: EngineArguments) -> System:
     from pytest_npubench.engines.hf_config import named_or_read
 
-    stated = stated_by_run(engine, named_or_read(arguments.model))
-    system = system_of(arguments, stated, may_exceed_memory=True)
+    system = system_of(arguments, stated_by_run(engine, named_or_read(arguments.model)), may_exceed_memory=True)
     return replace(system, is_asynchronous=not arguments.synchronous)
 
 
@@ -381,17 +380,14 @@ def _residuals(predicted: npt.NDArray[np.float64], measured: npt.NDArray[np.floa
     import numpy as np
 
     usable = (predicted > 0) & (measured > 0)
-    errors: npt.NDArray[np.float64] = np.full(measured.shape, np.nan)
-    errors[usable] = np.log(predicted[usable] / measured[usable])
-    return errors
+    unknown = np.full(measured.shape, np.nan)
+    return np.log(np.divide(predicted, measured, out=unknown, where=usable))
 
 
 def _errors(simulated: npt.NDArray[np.float64], measured: npt.NDArray[np.float64]) -> dict[str, float]:
     """Of TTFT, E2E and TPOT."""
-    errors: dict[str, float] = {}
-    for name, predicted, other in zip(METRICS, simulated.T, measured.T, strict=True):
-        errors |= _spread(name, predicted, other)
-    return errors
+    columns = zip(METRICS, simulated.T, measured.T, strict=True)
+    return {name: error for column in columns for name, error in _spread(*column).items()}
 
 
 def _spread(name: str, predicted: npt.NDArray[np.float64], measured: npt.NDArray[np.float64]) -> dict[str, float]:
@@ -400,7 +396,6 @@ def _spread(name: str, predicted: npt.NDArray[np.float64], measured: npt.NDArray
 
     if not measured.any():
         return {}
-    errors = {f"{name}_mean": float(predicted.mean() / measured.mean() - 1)}
-    for part in (50, 90, 99):
-        errors[f"{name}_p{part}"] = float(np.percentile(predicted, part) / np.percentile(measured, part) - 1)
-    return errors
+    percentiles = np.percentile(predicted, (50, 90, 99)) / np.percentile(measured, (50, 90, 99))
+    ratios = zip(("mean", "p50", "p90", "p99"), (predicted.mean() / measured.mean(), *percentiles), strict=True)
+    return {f"{name}_{part}": float(ratio - 1) for part, ratio in ratios}

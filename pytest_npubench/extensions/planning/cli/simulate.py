@@ -11,7 +11,6 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +30,7 @@ from pytest_npubench.cli.arguments import (
 )
 from pytest_npubench.core.clock import perf_counter
 from pytest_npubench.errors import ConfigError, NpubenchError
+from pytest_npubench.extensions.planning.cli.simulated_metrics import banded, beside, measured_metrics, metrics_of
 from pytest_npubench.extensions.planning.cli.system_options import (
     Stated,
     add_system_options,
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from pytest_npubench.core.hardware import HardwareSpec
     from pytest_npubench.extensions.planning.cli.simulation import System
     from pytest_npubench.extensions.planning.virtual.cost_file import CostFile
-    from pytest_npubench.serving.metrics import ServingMetric, Slo
+    from pytest_npubench.serving.metrics import Slo
     from pytest_npubench.serving.request import ServingRequest
     from pytest_npubench.serving.result import ServingResult
     from pytest_npubench.serving.settings import Setting
@@ -63,11 +63,8 @@ CALIBRATED = (
 OF_FILES = (
     "no device ran: every time is on a virtual clock, from the iterations that {source} tells of (docs/scheduling.md)"
 )
-NUM_DRAWS = 12
-"""Of the cost, for a band."""
 group_count = whole_number(1024)
 LEAST_CV, MOST_CV = 0.01, 100.0
-GATED = ("ttft_mean_s", "tpot_mean_s", "e2e_mean_s")
 # settings with an option of their own, the others have --set; a static batch is as large as the device takes
 SETTINGS = {
     "chunk_size_tokens": "chunk_size",
@@ -196,7 +193,7 @@ def simulated(arguments: argparse.Namespace) -> dict[str, Any]:
     about, loads = _served(system, served) if served else _drawn(arguments, system.most_tokens)
     system = replace(system, is_stamped=served is not None and served.is_stamped)
     against = measured_run(arguments.against) if arguments.against else None
-    measured = _measured(against) if against else {}
+    measured = measured_metrics(against) if against else {}
     engine = served.engine if served else EngineArguments()
     settings = {policy: _settings(policy, arguments, engine) for policy in arguments.policy or ("chunked",)}
     _check_options_used(arguments, settings)
@@ -204,7 +201,7 @@ def simulated(arguments: argparse.Namespace) -> dict[str, Any]:
     for rate_per_s, requests in loads:
         for policy, chosen in settings.items():
             run, result = _run(system, policy, chosen, rate_per_s, requests, slo, calibration)
-            runs.append(_beside(run, measured))
+            runs.append(beside(run, measured))
             results[policy if len(loads) == 1 else f"{policy} at {rate_per_s:g}/s"] = result
     answer = {
         "clock": "virtual",
@@ -270,7 +267,7 @@ def _run(
     started_s = perf_counter()
     result = simulate(system, policy, settings, requests)
     took_s = perf_counter() - started_s
-    metrics = _metrics(system, result, slo)
+    metrics = metrics_of(system, result, slo)
     values = {metric.name: metric.value for metric in metrics}
     served_s = result.ended_s - result.started_s
     asked = "as replayed" if rate_per_s is None else f"at {rate_per_s:g} requests/s"
@@ -288,95 +285,8 @@ def _run(
         "metrics": [asdict(metric) for metric in metrics],
     }
     if calibration is not None:
-        run |= _banded(system, policy, settings, requests, slo, calibration, result, metrics)
+        run |= banded(system, policy, settings, requests, slo, calibration, result, metrics)
     return run, result
-
-
-def _metrics(system: System, result: ServingResult, slo: Slo | None) -> tuple[ServingMetric, ...]:
-    from pytest_npubench.extensions.planning.replicas import SimulatedResult
-    from pytest_npubench.serving.metrics import ServingMetric, summarize
-
-    metrics = tuple(summarize(result, slo, num_experts=system.shape.num_experts))
-    if not system.shares_prefixes:
-        return metrics
-    assert isinstance(result, SimulatedResult)
-    num_tokens = sum(record.prompt_tokens or 0 for record in result.records)
-    return (
-        *metrics,
-        ServingMetric(
-            name="prefix_hit",
-            unit="fraction",
-            value=result.num_cached_tokens / num_tokens,
-            definition="prompt tokens that were in the cache when their request was first admitted / prompt tokens",
-            kind="none",
-        ),
-    )
-
-
-def _banded(
-    system: System,
-    policy: str,
-    settings: dict[str, Any],
-    requests: tuple[ServingRequest, ...],
-    slo: Slo | None,
-    calibration: CostFile,
-    best: ServingResult,
-    metrics: Sequence[ServingMetric],
-) -> dict[str, Any]:
-    """The metrics with the bounds of a 90 % band: what draws of the cost answer, times and rates widened by what the
-    form cannot explain. Where an iteration has more than the calibrating run had, the band is twice as wide."""
-    import numpy as np
-
-    from pytest_npubench.extensions.planning.cli.simulation import simulate
-    from pytest_npubench.extensions.planning.virtual.calibration import MEAN_SCALE
-
-    drawn: dict[str, list[float]] = {metric.name: [] for metric in metrics}
-    for cost in calibration.calibration(system.shape).draws(NUM_DRAWS):
-        result = simulate(replace(system, cost=cost), policy, settings, requests)
-        for metric in _metrics(system, result, slo):
-            if metric.value is not None and isfinite(metric.value):
-                drawn[metric.name].append(metric.value)
-    beyond = calibration.beyond(best.log, system.shape, system.guessed_tokens)
-    wider, rows = 2.0 if beyond else 1.0, []
-    for metric in metrics:
-        row = asdict(metric) | {"low": None, "high": None}
-        if (values := drawn[metric.name]) and metric.value is not None:
-            unknown = 1.645 * MEAN_SCALE * abs(metric.value) if metric.unit in ("s", "1/s", "tokens/s") else 0.0
-            low, high = np.quantile(values, (0.05, 0.95), method="hazen").tolist()
-            row["low"] = max(0.0, metric.value - wider * (max(0.0, metric.value - low) + unknown))  # none is negative
-            row["high"] = metric.value + wider * (max(0.0, high - metric.value) + unknown)
-        rows.append(row)
-    return {"metrics": rows, "beyond": list(beyond)}
-
-
-def _beside(run: dict[str, Any], measured: Mapping[str, float]) -> dict[str, Any]:
-    """The run with what a real one measured, where that is known, and simulated over it - 1."""
-    if not measured:
-        return run
-    rows = []
-    for metric in run["metrics"]:
-        real = measured.get(metric["name"])
-        error = metric["value"] / real - 1 if real and metric["value"] is not None else None
-        rows.append(metric | {"measured": real, "error": error})
-    outside = [
-        row["name"]
-        for row in rows
-        if row["name"] in GATED and row.get("low") is not None and not row["low"] <= row["measured"] <= row["high"]
-    ]
-    return run | {"metrics": rows, "outside": outside}
-
-
-def _measured(run: MeasuredRun) -> dict[str, float]:
-    """TTFT, TPOT and E2E of a real run by the metrics' names: it has first and last tokens, and none between."""
-    from pytest_npubench.serving.metrics.columns import columns_of
-    from pytest_npubench.serving.metrics.latency import latency_metrics
-
-    metrics = latency_metrics(columns_of(run.records()))
-    return {
-        metric.name: metric.value
-        for metric in metrics
-        if metric.name.startswith(("ttft", "tpot", "e2e")) and metric.value is not None
-    }
 
 
 def _system(arguments: argparse.Namespace) -> tuple[System, CostFile | None]:
