@@ -380,8 +380,8 @@ def _residuals(predicted: npt.NDArray[np.float64], measured: npt.NDArray[np.floa
     import numpy as np
 
     usable = (predicted > 0) & (measured > 0)
-    unknown = np.full(measured.shape, np.nan)
-    return np.log(np.divide(predicted, measured, out=unknown, where=usable))
+    errors: npt.NDArray[np.float64] = np.full(measured.shape, np.nan)
+    return np.log(np.divide(predicted, measured, out=errors, where=usable), out=errors)
 
 
 def _errors(simulated: npt.NDArray[np.float64], measured: npt.NDArray[np.float64]) -> dict[str, float]:
