@@ -24,6 +24,7 @@ PUBLISHED = {
     "nvidia-h100": (989.4e12, 3.35e12, 80e9),
     "nvidia-h200": (989.5e12, 4.8e12, 141e9),
     "nvidia-a100": (312e12, 2.039e12, 80e9),
+    "amd-mi300x": (1307.4e12, 5.3e12, 192e9),
     "nvidia-a100-40gb": (312e12, 1.555e12, 40e9),
     "nvidia-a10g": (70e12, 0.6e12, 24e9),
     "nvidia-b200": (2.25e15, 8e12, 180e9),
@@ -219,7 +220,8 @@ def test_the_shipped_files_are_the_promised_ones() -> None:
     promised = {*PUBLISHED, *phones, "cpu", "jetson-orin", "nvidia-gb10", "intel-core-ultra", "openai-server"}
     assert set(SPECS) == promised
     assert list(SPECS) == sorted(SPECS)
-    assert {spec.family for spec in SPECS.values()} == set(hardware.FAMILIES)
+    assert {spec.family for spec in SPECS.values() if not spec.not_run} == set(hardware.FAMILIES)
+    assert [name for name, spec in SPECS.items() if spec.not_run] == ["amd-mi300x"]
 
 
 @pytest.mark.parametrize("name", SPECS)
@@ -253,7 +255,7 @@ def test_a_device_name_belongs_to_one_file_of_its_family(family: str, device_nam
 def test_weights_of_every_shipped_model_fit_the_group(name: str) -> None:
     memory = SPECS[name].group_memory_bytes
     known = [WEIGHT_BYTES[model] for model in SPECS[name].models if model in WEIGHT_BYTES]
-    assert memory is None or max(known) < memory
+    assert memory is None or max(known, default=0.0) < memory
 
 
 @pytest.mark.parametrize("name", [name for name, spec in SPECS.items() if spec.models])
@@ -688,10 +690,13 @@ def test_a_file_takes_what_it_lacks_from_the_one_that_it_is_like(tmp_path: Path)
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (LIKE.replace('"thing"', '"thong"'), "like: no other hardware file is named 'thong'; known: cpu, "),
-        (LIKE.replace('"thing"', '"thing-2"'), "like: no other hardware file is named 'thing-2'; known: cpu, "),
+        (LIKE.replace('"thing"', '"thong"'), "like: no other hardware file is named 'thong'; known: amd-mi300x, cpu, "),
+        (
+            LIKE.replace('"thing"', '"thing-2"'),
+            "like: no other hardware file is named 'thing-2'; known: amd-mi300x, cpu, ",
+        ),
         (LIKE.replace('"thing"', '"nvidia-a100"'), "like: 'nvidia-a100' is itself like 'nvidia-h100'; want that one"),
-        (LIKE.replace('"thing"', "2"), "like: no other hardware file is named '2'; known: cpu, "),
+        (LIKE.replace('"thing"', "2"), "like: no other hardware file is named '2'; known: amd-mi300x, cpu, "),
         (LIKE.replace("[models]", "[modles]"), "modles: unknown key, did you mean 'models'?"),
     ],
 )

@@ -19,6 +19,7 @@ PUBLISHED = {
     "nvidia-h100": 450e9,
     "nvidia-h200": 450e9,
     "nvidia-a100": 300e9,
+    "amd-mi300x": 448e9,
     "nvidia-b200": 900e9,
     "nvidia-b300": 900e9,
     "nvidia-gb200": 900e9,

@@ -208,6 +208,8 @@ def describe(spec: HardwareSpec) -> list[str]:
     """Describes all that a hardware file says, with the source of each published figure."""
     if (server := spec.section(ServerSpec)) is not None:
         return _server(spec, server)
+    if spec.not_run:
+        return [f"{spec.name}: {spec.title}", f"not run   {spec.not_run}", *_peaks(spec), *_slos(spec)]
     probe = f"{spec.tensor_parallel} together" if spec.tensor_parallel > 1 else "each alone"
     lines = [
         f"{spec.name}: {spec.title}",
@@ -259,7 +261,7 @@ def _group(group: DeviceGroup) -> str:
 
 
 def _row(spec: HardwareSpec) -> tuple[str, str, str]:
-    return spec.name, ", ".join(spec.markers), spec.title
+    return spec.name, "not run" if spec.not_run else ", ".join(spec.markers), spec.title
 
 
 def _unknown(name: str, specs: Mapping[str, HardwareSpec]) -> str:

@@ -53,6 +53,7 @@ DTYPES = ("fp32", "tf32", "bf16", "fp16", "fp8", *INTEGER_DTYPES)
 Dtype = Annotated[str, one_of(DTYPES)]
 OTHER_PEAKS = ("memory_bandwidth_bytes_per_s", "memory_bytes", "interconnect_bandwidth_bytes_per_s")
 SOURCE = "the document that states the figure, with its address"
+NOT_RUN = "not_run"
 ANY = "*"
 SERVER = "server"
 
@@ -310,11 +311,13 @@ class HardwareSpec:
     A file about a server has no buckets, models and batch sizes: none can be seen from outside.
     `sections` are those of suites, each a record of a class of its suite's, or deferred. `group_of` is the file's name
     where the spec is one of its further groups (`with_groups`), else None. `like` is the file that gave what this one
-    leaves out. `patterns_of_family` has `match` of each file of the family, where several files were read together.
+    leaves out. `not_run` says what is missing to run on the device, which is then only calculated with.
+    `patterns_of_family` has `match` of each file of the family, where several files were read together.
     """
 
     name: str = field(metadata=GIVEN)
     like: Text | None = None
+    not_run: Text | None = None
     title: Text
     family: Annotated[str, one_of(FAMILIES)]
     classes: Annotated[tuple[str, ...], Meta(description="a list of classes, none twice"), unique, within(CLASSES)] = ()
@@ -411,7 +414,8 @@ class HardwareSpec:
 
 def load_hardware(path: Path, sections: Sections) -> HardwareSpec:
     """Read one hardware file. Raises HardwareFileError naming the file, the dotted key and what is allowed."""
-    return _spec(_table(path), sections)
+    root = _table(path)
+    return _peaks_alone(root) if NOT_RUN in root.entries else _spec(root, sections)
 
 
 def _table(path: Path) -> TomlTable:
@@ -420,9 +424,11 @@ def _table(path: Path) -> TomlTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _PeaksFile:
-    """A file about a device that is only calculated with."""
+    """A file about a device that is only calculated with, and why."""
 
     title: Text
+    not_run: Text | None = None
+    match: Match = field(default=(), metadata=key("probe.match"))
     dtype: Dtype = field(default="bf16", metadata=key("models.dtype"))
     peak: Annotated[Peak, _sourced]
     slos: Slos = field(default=(), metadata=key("slo"))
@@ -432,14 +438,17 @@ def peaks_alone(path: Path) -> HardwareSpec | None:
     """Reads a hardware file with title and [peak] but neither buckets nor profiles, as a simulation needs it; None for
     a whole file. Raises HardwareFileError as load_hardware."""
     root = _table(path)
-    if {"buckets", "profile", "family"} & set(root.entries):
-        return None
+    return None if {"buckets", "profile", "family"} & set(root.entries) else _peaks_alone(root)
+
+
+def _peaks_alone(root: TomlTable) -> HardwareSpec:
     file = root.read_itself(_PeaksFile)
     return HardwareSpec(
-        name=path.stem,
+        name=root.path.stem,
         title=file.title,
+        not_run=file.not_run,
         family="unknown",
-        match=(),
+        match=file.match,
         peak=file.peak,
         buckets=(),
         buckets_source="none are stated",

@@ -138,6 +138,8 @@ def why_not(name: str, selection: Selection, specs: Mapping[str, HardwareSpec], 
     """Why no selected case runs on what --npubench-require calls `name`."""
     if name in selection.not_served:
         return selection.not_served[name]
+    if name in specs and (missing := specs[name].not_run):
+        return missing
     families = sorted({spec.family for spec in specs.values() if name in (*spec.markers, spec.name)})
     nearest = selection.misses.get(name)
     if not families and nearest is not None:  # a suite's marker, or one of the tests' own

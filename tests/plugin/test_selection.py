@@ -91,6 +91,12 @@ def test_cases_fail_where_nobody_could_look_for_their_devices(project):
     assert refused.ret == pytest.ExitCode.USAGE_ERROR
 
 
+def test_a_required_device_that_nothing_runs_on_says_what_is_missing(absent):
+    result = absent.run("--npubench-require", "amd-mi300x")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*amd-mi300x: no backend opens ROCm devices*"])
+
+
 def test_class_and_suite_markers_select(absent):
     result = absent.run("--collect-only", "-q", "-m", "npu and buckets")
     specs = load_all([default_directory()]).values()
