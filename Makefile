@@ -1,6 +1,6 @@
 # make bench: measure this machine's CPU (quick profile). make test: the project's tests without the
-# soaks, in minutes; make test TESTS=tests/cli: those of a folder. make test-all: all of them, soaks
-# with each process a fresh one. make lint: style, types, layers, workflows.
+# soaks, in minutes; make test TESTS=tests/cli: those of a folder. make test-all: all of them.
+# make lint: style, types, layers, workflows.
 # make docs: the site of docs/ into build/site; a link that leads nowhere ends it.
 # make pictures: those of README and tutorial anew, from real runs here.
 # make audit: known advisories of what the lock files pin.
@@ -41,8 +41,7 @@ test: $(VENV)/.test
 	$(BIN)/python -m pytest $(TESTS) -m "not soak" $(WORKERS)
 
 test-all: $(VENV)/.test
-	$(BIN)/python -m pytest tests/ -m "not soak" --hypothesis-profile=soak $(WORKERS)
-	NPUBENCH_TESTS_FRESH=1 $(BIN)/python -m pytest tests/ -m soak --hypothesis-profile=soak $(WORKERS)
+	$(BIN)/python -m pytest tests/ --hypothesis-profile=soak $(WORKERS)
 
 test-vllm: $(VENV)/.test $(VLLM_VENV)/.vllm
 	NPUBENCH_VLLM_PYTHON=$(CURDIR)/$(VLLM_VENV)/bin/python OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/extensions/vllm tests/engines/http/test_bench_serve.py $(WORKERS)

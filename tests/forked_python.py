@@ -6,8 +6,8 @@ asked for, as a child of whoever asked, and ends as an interpreter does. That pr
 it does anything, for what it starts in turn. subprocess.Popen asks the stem for what `_can_fork` allows, and starts all
 others afresh.
 
-With NPUBENCH_TESTS_FRESH set every process but KILLED starts afresh (the soaks of `make test-all`); in the environment
-of one process, that one does and all below it.
+With NPUBENCH_TESTS_FRESH set every process but KILLED starts afresh; in the environment of one process, that one does
+and all below it.
 
 What jax compiles for one forked process is looked up by the others, in the folder that NPUBENCH_TESTS_COMPILED names.
 """
