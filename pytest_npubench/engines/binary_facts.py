@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pytest_npubench.core.measurement import Phase
+from pytest_npubench.engines.jax_moe.sizes import ServingSizes, Size
 from pytest_npubench.engines.shapes import DecoderShape
 
 
@@ -21,6 +22,16 @@ class BinaryRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ServingBinaryRequest:
+    """The layers of a serving decoder for one size (engines/jax_moe)."""
+
+    shape: DecoderShape
+    dtype: str
+    sizes: ServingSizes
+    size: Size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BinaryFacts:
     """Of each device. cycles: the compiler's estimates added up, loop bodies as often as they run, None where it tells
     none; loops of which it does not say how often count once and are in unknown_loops. temporary_bytes: None where it
@@ -30,6 +41,7 @@ class BinaryFacts:
     cycles; collective_bytes: what collectives take in. compile_cpu_s: tracing, lowering and compiling; reference_cpu_s:
     the same of a program that never changes, just before. modules: how many two tracings make; module: 48 bits of the
     module's hash.
+    expert_copies: of a serving binary, instructions that make an array of all matrices of a layer's experts.
     vector_cycles and vector_bytes: products on the vector unit, kernel_cycles: of a TPU's attention kernels by their
     bundles (attention_bundles.py); None where they are not known."""
 
@@ -54,3 +66,4 @@ class BinaryFacts:
     vector_cycles: float | None = None
     vector_bytes: float | None = None
     kernel_cycles: float | None = None
+    expert_copies: float = 0.0

@@ -35,6 +35,7 @@ _BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
 _BITS = {"pred": 8, "bf16": 16}
 COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
 COPIES = ("copy", "transpose")
+NAMING = ("parameter", "get-tuple-element", "tuple", "bitcast", "reshape", "while", "conditional", "call")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +122,15 @@ class Module:
             and 'op_name="weights[' not in one.text
             and (not of_arguments or _reads_argument(one, instructions))
             and (not written or self._is_written(one, name, num_elements, of_arguments))
+        )
+
+    def made(self, num_elements: int) -> tuple[Instruction, ...]:
+        """What makes an array of so many elements, whatever way: not what only names, passes or reshapes one."""
+        return tuple(
+            one
+            for instructions in self.computations.values()
+            for one in instructions
+            if one.opcode not in NAMING and any(math.prod(dims) == num_elements for _, dims in one.results)
         )
 
     @cached_property

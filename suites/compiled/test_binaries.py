@@ -21,6 +21,12 @@ def test_steps(npubench_case):
     npubench_case.run()
 
 
+@pytest.mark.npubench_cases("serving")
+def test_serving(npubench_case):
+    """Passes where the layers of a serving size compile, fit, write in place and copy no keys, values or experts."""
+    npubench_case.run()
+
+
 @pytest.mark.npubench_cases("prediction")
 def test_prediction(npubench_case):
     """Passes where the binaries that a workload's batches touch compile, and are one module each."""

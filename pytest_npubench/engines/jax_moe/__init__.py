@@ -1,7 +1,7 @@
 """The engine of the scheduling suite in jax: a mixture of experts as a few static binaries, for TPUs and the host.
 
     forward    run_layers(first, stop, ...) over a batch of a fixed size: the one program of all policies
-    programs   the sizes that are compiled ahead of time
+    sizes      the sizes that are compiled ahead of time; programs, what of
     batches    an iteration's rows as arrays of these sizes
     executor   iteration.Executor on these binaries, on the wall clock; probed, as it is asked for its answers
     plain_kernels, tpu_kernels   attention and grouped products: of jax.numpy, and of jax's own Pallas kernels

@@ -16,7 +16,7 @@ import numpy as np
 
 from pytest_npubench.engines.block_tables import BlockTables
 from pytest_npubench.engines.jax_moe.forward import COUNTED, FILLING, PADDING, Batch
-from pytest_npubench.engines.jax_moe.programs import ServingSizes, Size
+from pytest_npubench.engines.jax_moe.sizes import ServingSizes, Size
 from pytest_npubench.engines.sequences import Sequences
 from pytest_npubench.serving.iteration import PrefillRow
 

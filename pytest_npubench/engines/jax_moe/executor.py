@@ -18,7 +18,8 @@ from pytest_npubench.engines.block_tables import BlockTables, Indices
 from pytest_npubench.engines.jax_dense.binaries import Binary
 from pytest_npubench.engines.jax_moe.batches import batch, pieces
 from pytest_npubench.engines.jax_moe.forward import Batch, State, Weights
-from pytest_npubench.engines.jax_moe.programs import ServingPrograms, ServingSizes, Size
+from pytest_npubench.engines.jax_moe.programs import ServingPrograms
+from pytest_npubench.engines.jax_moe.sizes import ServingSizes, Size
 from pytest_npubench.engines.protocol import Compiler
 from pytest_npubench.engines.sequences import HiddenStates, Sequences, check_finishing, check_layers
 from pytest_npubench.engines.shapes import DecoderShape

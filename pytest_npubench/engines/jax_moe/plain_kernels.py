@@ -16,8 +16,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from pytest_npubench.engines.jax_moe.forward import Batch
+from pytest_npubench.engines.jax_moe.sizes import KEYS
 
-KEYS = 256
 QUERY_TILE = 32
 ROW_TILES = 8, 64
 NEVER = -1e30

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pytest_npubench.campaign.protocol import CampaignPoint
 from pytest_npubench.engines.jax_moe import why_not_served
+from pytest_npubench.engines.jax_moe.sizes import ServingSizes
 from pytest_npubench.serving.iteration import Executor
 from pytest_npubench.suites.scheduling.pair import POLICY as ON_TWO_DEVICES
 from pytest_npubench.suites.scheduling.plan import ServingPlan
@@ -37,17 +38,20 @@ class JaxServing(ServingService):
         return ProbedJaxExecutor(plan.shape, runtime, **_settings(plan, runtime))
 
 
-def _settings(plan: ServingPlan, runtime: Runtime) -> dict[str, Any]:
-    """Both executors of a campaign have the same binaries, which are compiled once."""
-    from pytest_npubench.engines.jax_moe.programs import ServingSizes
-
+def serving_sizes(plan: ServingPlan) -> ServingSizes:
+    """What the plan's binaries are compiled for."""
     serving = plan.serving
-    sizes = ServingSizes(
+    return ServingSizes(
         kv_capacity_tokens=serving.kv_capacity_tokens,
         block_size_tokens=serving.block_size_tokens,
         chunk_tokens=plan.most_tokens_per_iteration,
         max_batch_size=serving.max_batch_size,
     )
+
+
+def _settings(plan: ServingPlan, runtime: Runtime) -> dict[str, Any]:
+    """Both executors of a campaign have the same binaries, which are compiled once."""
+    serving, sizes = plan.serving, serving_sizes(plan)
     compiled = _compiled(cast(Hashable, runtime), plan.shape, serving.dtype, sizes)
     return {"dtype": serving.dtype, "sizes": sizes, "compiled": compiled}
 

@@ -12,7 +12,7 @@ from engines.torch_moe.driving import drive
 from pytest_npubench.backends.jax_runtime import JaxRuntime
 from pytest_npubench.backends.protocol import Device
 from pytest_npubench.engines.jax_moe.executor import JaxExecutor
-from pytest_npubench.engines.jax_moe.programs import ServingSizes
+from pytest_npubench.engines.jax_moe.sizes import ServingSizes
 
 # two key-value heads: four devices have a copy each of one of them
 SHAPE = small_mixture("test-split", 8, 3, num_heads=8, num_kv_heads=2, hidden=48, intermediate=24)

@@ -31,7 +31,7 @@ from pytest_npubench.engines.jax_moe.batches import pieces  # noqa: E402
 from pytest_npubench.engines.jax_moe.executor import JaxExecutor  # noqa: E402
 from pytest_npubench.engines.jax_moe.plain_kernels import PlainKernels  # noqa: E402
 from pytest_npubench.engines.jax_moe.probed import ProbedJaxExecutor  # noqa: E402
-from pytest_npubench.engines.jax_moe.programs import ServingSizes, Size  # noqa: E402
+from pytest_npubench.engines.jax_moe.sizes import ServingSizes, Size  # noqa: E402
 from pytest_npubench.engines.probe import Asked, probe_prompts  # noqa: E402
 from pytest_npubench.engines.torch_moe import TorchExecutor  # noqa: E402
 from pytest_npubench.engines.torch_moe.weights import random_weights  # noqa: E402

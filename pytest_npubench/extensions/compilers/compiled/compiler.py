@@ -12,25 +12,32 @@ import json
 import os
 import resource
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, fields
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pytest_npubench.core.hardware import HardwareSpec
 from pytest_npubench.core.measurement import Phase
-from pytest_npubench.engines.binary_facts import BinaryFacts, BinaryRequest
-from pytest_npubench.engines.hlo import parse
+from pytest_npubench.engines.binary_facts import BinaryFacts, BinaryRequest, ServingBinaryRequest
+from pytest_npubench.engines.hlo import Instruction, Module, parse
 from pytest_npubench.errors import CompileRefusedError, NpubenchError
-from pytest_npubench.extensions.compilers.compiled.platforms import ENVIRONMENT, PLATFORMS, described, short
+from pytest_npubench.extensions.compilers.compiled.platforms import (
+    ENVIRONMENT,
+    PLATFORMS,
+    described,
+    short,
+    stand_in_for,
+)
 from pytest_npubench.processes.child import Child, hosted
 
 if TYPE_CHECKING:
     from pytest_npubench.engines.jax_dense.binaries import Binary
 
+Request: TypeAlias = "BinaryRequest | ServingBinaryRequest"
 VARIABLES = ("LIBTPU_INIT_ARGS", "XLA_FLAGS")
 """What of the environment changes a binary."""
 LIMIT_S = 1800.0
@@ -71,7 +78,7 @@ class TopologyCompiler:
         self._platform = PLATFORMS[self._family]
         self._devices = self._platform.devices(self._topology, self._target)
 
-    def facts(self, request: BinaryRequest, num_devices: int) -> tuple[str, BinaryFacts]:
+    def facts(self, request: Request, num_devices: int) -> tuple[str, BinaryFacts]:
         """What the compiler makes of it on so many of the devices, and the hash that it is kept by. Raises
         CompileRefusedError with the compiler's reason."""
         import jax
@@ -93,14 +100,7 @@ class TopologyCompiler:
         compile_cpu_s = lowering_cpu_s + time.process_time() - started_s
         memory, module = compiled.memory_analysis(), parse(compiled.as_text())
         donated = [leaf for index in binary.donate for leaf in jax.tree.leaves(binary.arguments[index])]
-        shape = request.shape
-        length = request.larger or request.bucket
-        layer_elements = length * request.batch_size * shape.num_kv_heads * shape.head_dim
-        # at batch 1 a prompt's own keys and values are as large as the cache: those may be laid out anew, it may not
-        is_whole_row = request.larger is None and request.phase is Phase.PREFILL and request.batch_size == 1
-        copies = module.copies(
-            layer_elements // num_devices, length=length, of_arguments=is_whole_row, written=self._platform.fuses_reads
-        )
+        copies, expert_copies = self._copies(module, request, num_devices)
         total = module.total
         counted = BinaryFacts(
             cycles=total.cycles if self._platform.tells_cycles else None,
@@ -124,27 +124,53 @@ class TopologyCompiler:
             vector_cycles=total.vector_cycles,
             vector_bytes=total.vector_bytes,
             kernel_cycles=self._kernel_cycles(request, num_devices) if total.kernels else None,
+            expert_copies=len(expert_copies),
         )
         self._keep(key, counted)
         return key, counted
 
-    def _lowered(self, request: BinaryRequest, num_devices: int) -> tuple[Binary, Any]:
+    def _copies(self, module: Module, request: Request, num_devices: int) -> tuple[Sequence[Instruction], ...]:
+        """What copies a layer's keys and values, and what does its experts."""
+        shape = request.shape
+        if isinstance(request, ServingBinaryRequest):
+            experts = shape.num_experts // num_devices * shape.hidden * shape.intermediate
+            return _pool_copies(module, request, num_devices), () if shape.is_dense else module.made(experts)
+        length = request.larger or request.bucket
+        layer_elements = length * request.batch_size * shape.num_kv_heads * shape.head_dim
+        # at batch 1 a prompt's own keys and values are as large as the cache: those may be laid out anew, it may not
+        is_whole_row = request.larger is None and request.phase is Phase.PREFILL and request.batch_size == 1
+        copies = module.copies(
+            layer_elements // num_devices, length=length, of_arguments=is_whole_row, written=self._platform.fuses_reads
+        )
+        return copies, ()
+
+    def _lowered(self, request: Request, num_devices: int) -> tuple[Binary, Any]:
+        """The binary, and its module."""
         import jax
 
-        from pytest_npubench.engines.jax_dense.binaries import DecoderBinaries
-
         devices = self._devices[:num_devices]
-        made = DecoderBinaries(request.shape, devices, batch_size=request.batch_size, dtype=request.dtype)
-        if request.larger is not None:
-            binary = made.move(request.bucket, request.larger)
+        if isinstance(request, ServingBinaryRequest):
+            from pytest_npubench.engines.jax_moe.programs import ServingPrograms
+
+            stand_in_for(devices[0])
+            serving = ServingPrograms(request.shape, devices, dtype=request.dtype, sizes=request.sizes)
+            binary = serving.layers(request.size)
         else:
-            binary = (made.prefill if request.phase is Phase.PREFILL else made.decode)(request.bucket)
+            binary = self._of_bucket(request, devices)
         jitted = jax.jit(binary.function, donate_argnums=binary.donate, out_shardings=binary.out)
         return binary, jitted.lower(*binary.arguments)
 
-    def _kernel_cycles(self, request: BinaryRequest, num_devices: int) -> float | None:
+    def _of_bucket(self, request: BinaryRequest, devices: Sequence[Any]) -> Binary:
+        from pytest_npubench.engines.jax_dense.binaries import DecoderBinaries
+
+        made = DecoderBinaries(request.shape, devices, batch_size=request.batch_size, dtype=request.dtype)
+        if request.larger is not None:
+            return made.move(request.bucket, request.larger)
+        return (made.prefill if request.phase is Phase.PREFILL else made.decode)(request.bucket)
+
+    def _kernel_cycles(self, request: Request, num_devices: int) -> float | None:
         """None where the kernels' machine code is not as it is known: they are priced by their arithmetic then."""
-        if request.phase is not Phase.PREFILL or self._family != "tpu":
+        if isinstance(request, ServingBinaryRequest) or request.phase is not Phase.PREFILL or self._family != "tpu":
             return None
         from pytest_npubench.extensions.compilers.compiled.attention_bundles import attention_cycles
 
@@ -231,3 +257,11 @@ def _bytes_a_device(leaf: Any) -> int:
     for length in shard:
         size *= length
     return int(size)
+
+
+def _pool_copies(module: Module, request: ServingBinaryRequest, num_devices: int) -> tuple[Instruction, ...]:
+    """What makes an array of a layer's pages, or copies the pool of all layers."""
+    shape, sizes = request.shape, request.sizes
+    heads = 2 * max(1, shape.num_kv_heads // num_devices)
+    layer_elements = sizes.num_layer_pages * sizes.block_size_tokens * heads * shape.head_dim
+    return (*module.made(layer_elements), *module.copies(layer_elements * shape.num_layers))

@@ -134,7 +134,7 @@ class WorkloadCases(BucketCases):
         return ((("workload", workload),) for workload in plan.size.workloads)
 
 
-def refused(points: Iterable[ProgramPoint], measured: Measured) -> str:
+def refused(points: Iterable[VisitedOnce], measured: Measured) -> str:
     """The compiler's reason for the first of these that it refused; empty where it took them all."""
     reasons = (measured.failures.get(point.name, "") for point in points)
     return next((reason for reason in reasons if any(words in reason for words in REFUSED)), "")

@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from small_decoders import small_mixture
 
 from pytest_npubench.core.measurement import Phase
 from pytest_npubench.engines.binary_estimate import attention_flops
-from pytest_npubench.engines.binary_facts import BinaryFacts, BinaryRequest
+from pytest_npubench.engines.binary_facts import BinaryFacts, BinaryRequest, ServingBinaryRequest
 from pytest_npubench.engines.jax_dense.memory import cache_bytes, weight_bytes
+from pytest_npubench.engines.jax_moe.sizes import ServingSizes
 from pytest_npubench.engines.shapes import dense_shape
 from pytest_npubench.errors import CompileRefusedError, ConfigError
 from pytest_npubench.extensions.compilers.compiled.compiler import TopologyCompiler
@@ -59,6 +61,7 @@ class Planted(TopologyCompiler):
 
         from pytest_npubench.engines.jax_dense import binaries, forward, graph_form
         from pytest_npubench.engines.jax_dense.graph_form import PORTABLE
+        from pytest_npubench.engines.jax_moe import tpu_kernels
 
         if self._plant == "scatter":
             with patch.object(binaries, "graph_form", lambda *_: PORTABLE):
@@ -70,11 +73,21 @@ class Planted(TopologyCompiler):
             plain = forward.feed_forward
             with patch.object(forward, "feed_forward", lambda layer, x, keeps_gated: plain(layer, x)):
                 return super()._lowered(request, num_devices)
+        if self._plant == "sliced":
+            with patch.object(tpu_kernels.TpuKernels, "multiply", sliced_multiply):
+                return super()._lowered(request, num_devices)
         if self._plant in ("request", "work"):
             add = {"request": partial(next, self.numbers), "work": lambda: 1}[self._plant]
             with patch.object(forward, "decode", partial(more_decode, forward.decode, add)):
                 return super()._lowered(request, num_devices)
         return super()._lowered(request, num_devices)
+
+
+def sliced_multiply(_: Any, rows: Any, matrices: Any, sizes: Any, first: Any) -> Any:
+    """A grouped product of a layer's matrices, cut out of the stack."""
+    from jax import lax
+
+    return lax.ragged_dot(rows, lax.dynamic_slice_in_dim(matrices, first, len(sizes)), sizes)
 
 
 def more_decode(decode: Callable[..., Any], number: Callable[[], int], shape: Any, *arguments: Any, form: Any) -> Any:
@@ -157,6 +170,22 @@ def test_attention_takes_the_cycles_of_its_machine_code(facts: Callable[..., Bin
     assert short > attention_flops(SHAPE, 512) / NUM_DEVICES / (2 * 65_536)
     assert 8 * short < long < 16 * short
     assert facts().kernel_cycles is None
+
+
+def test_layers_that_serve_copy_nothing_and_a_product_of_a_slice_copies_the_layers_experts(
+    compilers: Callable[..., Child],
+) -> None:
+    shape = small_mixture(
+        "mixture", 16, 4, hidden=384, num_heads=16, num_kv_heads=4, head_dim=128, intermediate=256, vocab_size=512
+    )
+    sizes = ServingSizes(kv_capacity_tokens=4096, block_size_tokens=64, chunk_tokens=128, max_batch_size=8)
+    request = ServingBinaryRequest(shape=shape, dtype="bf16", sizes=sizes, size=sizes.passes[0])
+    own, sliced = (compilers(plant).call("facts", request, NUM_DEVICES)[1] for plant in ("", "sliced"))
+    assert (own.cache_copies, own.expert_copies, own.modules) == (0, 0, 1)
+    # keys and values of four layers, and hidden states, each slot's
+    slot_bytes = 2 * (4 * 2 * 128 + shape.hidden)
+    assert own.aliased_bytes >= own.donated_bytes == sizes.num_layer_pages * 64 * slot_bytes
+    assert sliced.expert_copies >= 3
 
 
 def test_a_planted_scatter_copies_keys_and_values_there_and_back(facts: Callable[..., BinaryFacts]) -> None:

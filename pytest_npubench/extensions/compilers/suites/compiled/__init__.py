@@ -1,4 +1,4 @@
-"""The binaries of each bucket, made by the vendor's own compiler for a device that is not here: nothing runs."""
+"""Binaries of buckets and of serving, made by the vendor's own compiler for a device that is not here: nothing runs."""
 
 from __future__ import annotations
 
@@ -18,15 +18,18 @@ FAMILIES = ("tpu", "cuda", "openvino")
 
 class Compiled(Suite):
     name = "compiled"
-    about = "buckets compiled for devices that are not here; runs only where it is asked for, as by -m compiled"
+    about = "binaries compiled for devices that are not here; runs only where it is asked for, as by -m compiled"
     report = "report"
     only_by_name = True
 
     def plans(self, spec: HardwareSpec, choice: Choice) -> Iterable[CampaignPlan]:
         from pytest_npubench.extensions.compilers.suites.compiled.plan import CompiledPlan
+        from pytest_npubench.extensions.compilers.suites.compiled.serving import serving_binaries_plans
         from pytest_npubench.extensions.compilers.suites.programs import program_plans
 
-        return program_plans(CompiledPlan, spec, choice.profile) if spec.family in FAMILIES else ()
+        if spec.family in FAMILIES:
+            yield from program_plans(CompiledPlan, spec, choice.profile)
+        yield from serving_binaries_plans(spec, choice.profile)
 
     def bench(self, runtime: Runtime, plan: Any, site: Site) -> Bench[Any]:
         from pytest_npubench.extensions.compilers import npu_compiler
