@@ -53,7 +53,8 @@ class ServerAddress:
             raise ConfigError("a server's address: want http:// or https:// with a host, as http://HOST:PORT/v1")
         if parts.username or parts.password or parts.query or parts.fragment:
             raise ConfigError(
-                "a server's address carries no password and no query; name a variable that holds the API key"
+                "a server's address carries no password and no query; name a variable that holds the API key, and "
+                f"give the query by {QUERY}"
             )
 
     @property

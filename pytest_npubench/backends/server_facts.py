@@ -26,6 +26,7 @@ from pytest_npubench.core.server_access import readable, redirected_to, secrets_
 from pytest_npubench.errors import AccessRefusedError, DeviceUnavailableError
 from pytest_npubench.processes.file_limit import ran_out
 
+LOADING = (502, 503, 504)
 MAX_BYTES = 2**22
 MAX_NAMED = 10
 NAME_CHARS = 256
@@ -96,12 +97,12 @@ def ask_server(address: ServerAddress, timeout_s: float) -> ServerFacts:
     AccessRefusedError where it wants another key, ConfigError on a key or certificates that cannot be used."""
     deadline_s = monotonic() + timeout_s
     listed = _get(address, f"{address.url.rstrip('/')}/models", deadline_s)
-    if listed.status in (401, 403):
+    if listed.status == 401 or (listed.status == 403 and address.model is None):  # a key may be for answers alone
         whose = f"the key in {address.key_variable}" if address.key_variable else "a client without a key"
         raise AccessRefusedError(f"the server at {address.url} does not take {whose} (HTTP {listed.status})")
     document = listed.document
     if why := _why_no_list(address, listed, document):
-        if address.model is None or listed.status >= 500 or listed.location:
+        if address.model is None or listed.status in LOADING or listed.location:
             raise DeviceUnavailableError(f"the server at {address.url} lists no models: {why}")
         document = {"data": []}
     entries = [entry for entry in document["data"] if isinstance(entry, dict) and _is_name(entry.get("id"))]

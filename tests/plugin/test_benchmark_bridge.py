@@ -1,8 +1,11 @@
 """Living with pytest-benchmark and pytest-xdist, and without parts of pytest. test_run.py compares the figures."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
+
+from pytest_npubench.plugin import benchmark_bridge
 
 from .project import make_project
 
@@ -84,3 +87,27 @@ def test_last_failed_runs_the_failed_case_alone(shared):
     # the campaign is as narrow as the selection: no steps, no profile of a bucket that the batches leave out
     points = {name for record in shared.records("round") for name in record["points"]}
     assert not any(name.startswith("step/") for name in points)
+
+
+def test_the_mirror_takes_no_metric_that_is_not_in_seconds():
+    """pytest-benchmark shows whatever it is given as seconds: an attainment of 0.9 would be 900 ms."""
+    clock, timed = benchmark_bridge.ReplayClock(), []
+    benchmark = SimpleNamespace(
+        extra_info={}, pedantic=lambda function, **shape: timed.append((clock(), clock(), shape))
+    )
+    request = SimpleNamespace(
+        node=SimpleNamespace(stash={benchmark_bridge._CLOCK: clock}, fixturenames=["benchmark"]),
+        getfixturevalue=lambda name: benchmark,
+    )
+    metrics = [
+        SimpleNamespace(name=name, unit=unit, value=0.5, value_samples=samples)
+        for name, unit, samples in (("slo_attainment", "", (0.9, 0.8)), ("ttft_mean_s", "s", (0.25, 0.5)))
+    ]
+    judgement = SimpleNamespace(metrics=metrics, detail=None, predicted_s=None, error=None)
+    verdict = SimpleNamespace(kind=SimpleNamespace(value="passed"), reason="")
+    judged = SimpleNamespace(judgement=judgement, verdict=verdict, case=SimpleNamespace(key="k"), device="d")
+    benchmark_bridge.mirror(request, judged)
+    assert timed == [(0.0, 0.25, {"rounds": 2, "iterations": 1})]
+    judgement.metrics = metrics[:1]
+    benchmark_bridge.mirror(request, judged)
+    assert benchmark.disabled

@@ -150,7 +150,8 @@ def _any(event: str) -> Delta:
     choices = [_mapping(choice, f"choices[{index}]") for index, choice in enumerate(choices or ())]
     if why := _why_ended(document, choices):
         raise MeasurementError(f"the server ended its answer: {_words(why, event)}")
-    if not choices and (keys := _texts(document, EVENT_LABELS)):
+    keys = _texts(document, EVENT_LABELS) if not choices else ()
+    if keys and not all(text_in(document[key]).strip().lower() in SIGNS_OF_LIFE for key in keys):
         key = shown(min(keys), KEY_CHARS)
         raise MeasurementError(f"malformed stream: no choices, and text under {key}: {_start(event)}")
     return _of_choices(choices, _mapping(document.get("usage"), "usage"))

@@ -140,6 +140,7 @@ def test_whatever_was_generated_is_text(delta, num_chars, unknown_key):
         *("", " ", "null", "ping", '"ping"', "[]", "{}", "3", '{"type": "ping"}', '{"choices": null}'),
         '{"choices": [], "prompt_filter_results": [{"hate": "safe"}]}',
         '{"id": "x", "timings": {"unit": "ms"}}',
+        '{"message": "Ping"}',
     ],
 )
 def test_an_event_that_brings_nothing_is_passed_over(event):
