@@ -3,9 +3,8 @@
 A sample is one call. Where that is too short for the clock, it is the mean of several calls in a row, each of them
 waited for, so that it means the same: what a call takes until its result is there. The first call runs as the user
 left the process; from then on tracers and profilers are off (coverage has seen the callable by then) and garbage is
-collected between samples only. As pytest-benchmark does (its PauseInstrumentation), the tracer and the profiler of this
-thread are taken off and put back; so are those that new threads would get, and the callbacks of sys.monitoring (Python
-3.12), by which coverage measures too. Threads that already run keep theirs.
+collected between samples only. The tracer and the profiler of this thread, those that new threads would get, and the
+callbacks of sys.monitoring (Python 3.12) are taken off and put back. Threads that already run keep theirs.
 
 Where the device was disturbed while they were taken, they are taken again, at most twice; the last ones are kept
 whatever happened, with the reason.

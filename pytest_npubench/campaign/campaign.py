@@ -5,11 +5,9 @@ after them; where they were enough, the device is not touched again.
 
 A round in which the device was throttled, shared or held back is journalled, does not count and is repeated. After
 max(3, min_rounds) of them it is not: with min_rounds clean ones the campaign ends with these, and else with all rounds
-and a reason why its cases are invalid. A resumed campaign counts its disturbed rounds from
-nought.
+and a reason why its cases are invalid. A resumed campaign counts its disturbed rounds from nought.
 
-A case that fails when the budget is spent, or of which it is not known whether it does, is measured on, up to half the
-budget again: few rounds on a machine that drifts put noise beyond a limit that the model keeps.
+A case that fails when the budget is spent, or may fail, is measured on, up to half the budget again.
 """
 
 from __future__ import annotations

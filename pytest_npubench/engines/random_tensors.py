@@ -7,11 +7,9 @@ skewed as a trained one. Random weights with variance 1/fan-in give neither wher
   of L is about 1 + GROWTH l / L: known without running the model.
 - Column 0 of the embedding is 1 for every token, and no branch writes there. A router without a bias term has one all
   the same: what its column 0 makes of that 1. The biases are N(0, 1.4^2), the logits' own spread 1.7 exp(-0.1 b / 1.4):
-  fitted to Layered Prefill's Table 1, coverage of Qwen3-30B-A3B by decode batches of 1 to 256, to about 2 points. (No
-  more than random weights would choose experts evenly: a batch of 8 covers 40 % of 128 where 29 % were measured. Gumbel
-  noise has thicker tails than what a matrix makes of a hidden state, and fits with a spread of 1.28.) Worked number:
-  a bias of 1.4 in the middle of the layers is a weight of 1.4 sqrt(1 + 4.5 / 2) = 2.5, since the norm in front of the
-  router divides the 1 by about sqrt(3.25).
+  fitted to Layered Prefill's Table 1, coverage of Qwen3-30B-A3B by decode batches of 1 to 256, to about 2 points.
+  Worked number: a bias of 1.4 in the middle of the layers is a weight of 1.4 sqrt(1 + 4.5 / 2) = 2.5, since the norm in
+  front of the router divides the 1 by about sqrt(3.25).
 - The final norm's weights are +1 and -1 in turn, so that a tied head does not find the last token most like itself.
 
 Every tensor has a stream of its own, of the seed and its name.

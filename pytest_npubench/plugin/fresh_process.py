@@ -1,17 +1,12 @@
-"""A fresh pytest process of a run's own: the same configuration, the same options of ours, and the tests it is told.
+"""A fresh pytest process with a run's configuration, options of the command line and some of its tests.
 
-What is given on the command line is handed on; ini files and [tool.npubench] the fresh process reads by itself.
+A process that measures a test again has a temporary folder with a lock file. The kernel releases the lock of a killed
+process, so a later run removes every folder whose lock is free.
 
-One that measures a test again has a temporary folder, which a run that is killed leaves behind: a later one removes it.
-Its owner holds a lock on a file inside, which the kernel takes away from a killed process: a folder whose lock can be
-had has no owner any more, whatever process ids say in another container.
-
-run_campaign has a campaign measured in a child process: it opens the device, and nobody else does.
-
-libtpu keeps its lock until the process that loaded it ends, JAX keeps most of a GPU, torch and JAX share none: a run
-that opens no device itself can always measure again, end what hangs, and outlive a device that is lost. The child is
-another pytest with the run's own options, which collects the campaign's tests, measures, and hands each record over
-before the next round begins (campaign_child.py is its side). The journal is written here.
+run_campaign measures a campaign in a child process, which alone opens the device: libtpu keeps its lock until the
+process that loaded it ends, JAX keeps most of a GPU, torch and JAX share none. So the run can measure again, end what
+hangs, and outlive a device that is lost. The child is another pytest, which collects the campaign's tests, measures,
+and hands each record over before the next round begins (campaign_child.py is its side). The journal is written here.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
 """Accepting a finished run, case by case: what its sessions left in a journal becomes baseline sessions.
 
 Every green case enters that was measured by a test that passed and has a metric to judge by; every other is named with
-its reason: it is failed, invalid (also one that was throttled or shared its device) or regressed, its test failed after
-measuring or at its end, was skipped or marked xfail, nothing is judged by its metrics (gate "none"), its session was
-rejected, it was reset since, an earlier run measured it, or it waits for a person (waiting). A run that was killed,
-interrupted or ended by an internal error enters not at all, and neither does one that failed while each of its cases
-and their tests are green: something else is wrong with it.
+its reason (docs/baselines.md lists them). A run that was killed, interrupted or ended by an internal error enters not
+at all, and neither does one that failed while each of its cases and their tests are green.
 
 A case that a run measured several times, because its test was tried again or several workers ran it, counts once, by
 its worst try; of tries that are all green the first.

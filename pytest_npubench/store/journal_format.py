@@ -5,16 +5,12 @@ before its last field, as 8 lower-case hex digits. Line 12 of a session ends in
 
     ..., "sequence":12,"crc32":"5a0c3f17"}
 
-so that altered bytes and lines that are missing, doubled or out of order are seen. CRC-32 (ISO 3309) because the enemy
-is a disk and not a forger: it sees every change within 32 bits in a row and misses one of 2^32 others. The last field
-stands in one place, so that the bytes it covers are known without reading JSON. docs/formats.md shows a line of each
-kind.
+so that altered bytes and lines that are missing, doubled or out of order are seen. CRC-32 (ISO 3309) sees every change
+within 32 bits in a row and misses one of 2^32 others. docs/formats.md shows a line of each kind.
 
-What a record must hold is checked in one place for writer and reader: nobody behind meets another type.
-
-A field that a kind requires is there; one that it may have is of its type, or null, where it is there. Numbers are
-finite as floats, times have an offset from UTC, and nothing is nested deeper than MAX_DEPTH. Fields that stand nowhere
-below are kept as they are, and so are kinds of records.
+Writer and reader check a record by the same rules. A field that a kind requires is there; one that it may have is of
+its type, or null, where it is there. Numbers are finite as floats, times have an offset from UTC, and nothing is nested
+deeper than MAX_DEPTH. Other fields and other kinds of records are kept as they are.
 
 Worked example: check_record({"record": "note", "session": "s", "text": 5}) raises
 JsonError("text: want a string, found a whole number").

@@ -1,12 +1,11 @@
 """What the cases of a workload are held to: its rate and limits as the hardware file states them, else as the first
 accepted session froze them, else as this campaign measured them.
 
-A rate and limits that the same run measures on the same device grow and shrink with it: a device four times slower is
-offered a quarter of the requests, four times as slowly, and attains as much. So a case records the calibration that it
-was held to (verdict.result.Judgement.frozen), its first acceptance keeps that, and every later campaign serves at it.
+A rate and limits that each run measures for itself would let a slower device attain as much (docs/scheduling.md). So a
+case records the calibration that it was held to (verdict.result.Judgement.frozen), and its first acceptance keeps it.
 
-All cases of a workload share one calibration, whichever of them a run has selected: that which was frozen first. Of the
-case's own key first; where that has none, of another stack of the same device, and a note of the run says so.
+All cases of a workload share the calibration that was frozen first: of the case's own key, or else of another stack of
+the same device, which a note of the run says.
 
 Worked example: night 1 measures a full rate of 0.88 requests/s and is accepted. Later nights arrive at 0.9 of 0.88
 = 0.79 requests/s with a limit on TTFT of 15 / 0.88 = 17.0 s, on any driver, until the cases are reset.

@@ -5,9 +5,8 @@ tokens beside them; layered prefill takes as many layer groups as make an iterat
 N_lg = ceil(L / T) (Layered Prefill, section 4.4); short prompts merge, and hybrid prefill cuts, at 16 T, the paper's
 8,192. A device that prefills alone takes up to 16 T in one go.
 
-Engines let decode tokens use up the chunk. Of 512 that is 2 % with ten rows; of the 32 to 64 tokens that saturate a CPU
-it would be a quarter of the prefill, taken from chunked prefill alone. vLLM knows no other way: its chunks are what is
-left of T beside the decode rows, which its mapping, printed with every run, says.
+Engines let decode tokens use up the chunk. Of the 32 to 64 tokens that saturate a CPU that would be a quarter of the
+prefill, taken from chunked prefill alone. vLLM has no other way: its chunks are what is left of T beside decode rows.
 """
 
 from __future__ import annotations

@@ -1,15 +1,12 @@
 """Chunk sizes at the rate that each of them bears within one TTFT (Layered Prefill, section 3.3, Table 2).
 
-The paper sets each chunk size's rate so that mean TTFT is about 2.5 s, a quarter of its limit: 1.3, 1.7 and 2.6 req/s
-for chunks of 512, 1,024 and 2,048 tokens; at these rates mean TBT rises (29.0, 43.6, 73.6 ms), expert loads fall (955,
-631, 304 GB a request) and so does energy (60.2, 45.4, 32.4 mJ a token).
-
-Here blocks are served at several rates, and a curve through all of them gives the rate at which half of the requests
-have their first token within a quarter of the TTFT limit: the median in place of the mean, since its crossing comes
-with an interval (serving/capacity.py), and one long prompt does not move it. The figures at that rate lie
-between those of the rates on either side, linearly in the log of the rate, for each round by itself. A case fails where
-the largest chunk against the smallest is proven to bear a lower rate, to have a smaller TBT or to load more, and is
-inconclusive where the rates tried do not hold a crossing.
+The paper sets each chunk size's rate so that mean TTFT is about 2.5 s, a quarter of its limit; with the chunk mean TBT
+rises, and expert loads and energy fall. Here blocks are served at several rates, and a curve through all of them gives
+the rate at which half of the requests have their first token within a quarter of the TTFT limit: the median in place of
+the mean, since its crossing comes with an interval (serving/capacity.py), and one long prompt does not move it. The
+figures at that rate lie between those of the rates on either side, linearly in the log of the rate, for each round by
+itself. A case fails where the largest chunk against the smallest is proven to bear a lower rate, to have a smaller TBT
+or to load more, and is inconclusive where the rates tried do not hold a crossing.
 """
 
 from __future__ import annotations
