@@ -116,7 +116,7 @@ def make_bench(monkeypatch):
         return nullcontext(VirtualPair(*halves, transfer_s=lambda sent: handover_s(plan.spec, sent, num_links=1)))
 
     monkeypatch.setattr(TorchServing, "executor", lambda self, plan, runtime: executor(plan, str(runtime.devices[0])))
-    monkeypatch.setattr(bench_module, "_open_pair", pair)
+    monkeypatch.setattr(bench_module.pair, "open_pair", pair)
     monkeypatch.setattr(bench_module, "WallClock", VirtualClock)
 
     def make(plan, points, earlier=(), frozen=None):

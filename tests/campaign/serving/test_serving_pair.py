@@ -14,7 +14,6 @@ from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.served_block import pooled
 from pytest_npubench.errors import DeviceError, DeviceUnavailableError
 from pytest_npubench.serving.two_devices import ServingSide
-from pytest_npubench.suites.scheduling import bench as bench_module
 from pytest_npubench.suites.scheduling import pair
 from pytest_npubench.suites.scheduling.bench import ServingBench
 from pytest_npubench.suites.scheduling.figures import blocks
@@ -89,8 +88,8 @@ def test_the_same_tokens_from_two_processes_as_from_one(torch_bench):
 
 @pytest.mark.soak
 def test_a_process_that_dies_fails_its_block_and_the_next_one_is_served(torch_bench, monkeypatch):
-    opened = []
-    monkeypatch.setattr(bench_module, "_open_pair", lambda *given: opened.append(pair.open_pair(*given)) or opened[-1])
+    opened, open_pair = [], pair.open_pair
+    monkeypatch.setattr(pair, "open_pair", lambda *given: opened.append(open_pair(*given)) or opened[-1])
 
     def serve_and_kill():
         with torch_bench._server(APART) as serve_them:
