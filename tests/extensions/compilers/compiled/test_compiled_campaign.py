@@ -191,6 +191,16 @@ def test_a_cache_that_is_not_donated_fails_and_counts_twice(plan: CompiledPlan, 
     assert found.detail.need_bytes == pytest.approx(1 * GB + 0.25 * GB + caches + (caches + 64 + 0.2 * GB) + 5 * 5e6)
 
 
+def test_a_few_bytes_that_are_written_anew_are_no_fault(plan: CompiledPlan, measure: Measure) -> None:
+    """libtpu writes the lengths of 8 rows, 32 bytes, beside what they were."""
+
+    def lengths(point: BinaryPoint) -> Any:
+        own = facts(plan.request(point))
+        return BinaryVisit.of(replace(own, aliased_bytes=own.aliased_bytes - 32)) if point.larger is None else None
+
+    assert judged(plan, measure(plan, change=lengths), "profile", bucket=256).verdict.kind is VerdictKind.PASSED
+
+
 def test_a_weight_of_another_dtype_is_named() -> None:
     import jax
 

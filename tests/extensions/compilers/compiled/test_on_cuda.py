@@ -99,7 +99,7 @@ def facts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
 def test_the_decoder_copies_no_cache_and_is_one_module(facts: Ask, gpu: str, phase: Phase, batch_size: int) -> None:
     found = facts(gpu=gpu, phase=phase, batch_size=batch_size)
     assert (found.cache_copies, found.modules, found.cycles) == (0, 1, None)
-    assert found.aliased_bytes >= found.donated_bytes >= cache_bytes(SHAPE, BUCKET, batch_size, "bf16", 1)
+    assert min(found.aliased_bytes, found.donated_bytes) >= cache_bytes(SHAPE, BUCKET, batch_size, "bf16", 1)
     assert found.code_bytes is not None
     assert found.code_bytes > 10_000
     assert found.reference_cpu_s > 0

@@ -141,7 +141,8 @@ def test_the_decoder_copies_no_cache_and_is_one_module(
 ) -> None:
     found = facts(phase=phase, batch_size=batch_size)
     assert (found.cache_copies, found.modules) == (0, 1)
-    assert found.aliased_bytes >= found.donated_bytes >= cache_bytes(SHAPE, BUCKET, batch_size, "bf16", NUM_DEVICES)
+    caches = cache_bytes(SHAPE, BUCKET, batch_size, "bf16", NUM_DEVICES)
+    assert min(found.aliased_bytes, found.donated_bytes) >= caches
     assert found.kernels == (1 if phase is Phase.PREFILL else 0)
     assert found.reference_cpu_s > 0
     assert found.cycles > 0

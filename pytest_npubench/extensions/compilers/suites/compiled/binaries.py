@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pytest_npubench.core.measurement import Phase
 from pytest_npubench.extensions.compilers.compiled import INTEL
 from pytest_npubench.extensions.compilers.suites.compiled.plan import BinaryPoint, BinaryVisit, CompiledPlan
 from pytest_npubench.verdict.result import Metric
@@ -68,9 +67,10 @@ def need_bytes(plan: CompiledPlan, binaries: Binaries) -> float:
     steps = {point: facts for point, facts in binaries.items() if point.larger is None}
     caches = {point: max(facts.donated_bytes, step_cache_bytes(plan, point.bucket)) for point, facts in steps.items()}
     weights = max(facts.argument_bytes - caches[point] for point, facts in steps.items())
+    buckets = {point.bucket for point in steps}
     return (
         weights
-        + sum(caches[point] for point in steps if point.phase is Phase.DECODE)
+        + sum(max(size for point, size in caches.items() if point.bucket == bucket) for bucket in buckets)
         + max((facts.temporary_bytes or 0.0) + _beside(point, facts) for point, facts in binaries.items())
         + sum(facts.code_bytes or 0.0 for facts in binaries.values())
     )

@@ -9,6 +9,7 @@ from pytest_npubench.core.case import Case
 from pytest_npubench.core.measurement import Phase
 from pytest_npubench.extensions.compilers.compiled.runtime import TITLE
 from pytest_npubench.extensions.compilers.suites.compiled.binaries import (
+    FEW_BYTES,
     CompiledDetail,
     StepDetail,
     estimated,
@@ -111,9 +112,9 @@ def _wrong(phase: Phase, facts: BinaryVisit, caches: float) -> str:
     """What a step does that it should not; empty where it is one module, writes in place and copies nothing. `caches`:
     the bytes of the bucket's, whether they were donated or not."""
     problems = []
-    if facts.aliased_bytes < max(caches, facts.donated_bytes):
-        copied = gigabytes(max(caches, facts.donated_bytes) - facts.aliased_bytes)
-        problems.append(f"{copied} of caches and donated buffers are not written in place")
+    copied = max(caches, facts.donated_bytes) - facts.aliased_bytes
+    if facts.aliased_bytes < caches or copied > FEW_BYTES:
+        problems.append(f"{gigabytes(copied)} of caches and donated buffers are not written in place")
     if facts.modules > 1:
         problems.append(f"lowers to {facts.modules:.0f} modules for the same bucket: a request is compiled into it")
     if facts.cache_copies:
