@@ -13,7 +13,7 @@ from pytest_npubench import suites
 from pytest_npubench.backends import torch_missing, why_no_callables
 from pytest_npubench.backends.protocol import Device, Probe
 from pytest_npubench.campaign.memory import why_not_fit
-from pytest_npubench.core.device_names import NEXT_STEP
+from pytest_npubench.core.device_names import NEXT_STEP, spelled_characters
 from pytest_npubench.engines import REFERENCE
 from pytest_npubench.errors import NpubenchError, did_you_mean
 from pytest_npubench.plain_text import plain
@@ -290,7 +290,11 @@ def _groups(
 
 
 def _next_step(probe: Probe, spec: HardwareSpec) -> str:
-    """What to do about devices that no hardware file describes; empty where each has one."""
+    """What to do about devices that no hardware file describes, or which file describes one more closely than this one,
+    whose patterns hit its name too; empty where there is neither."""
+    for device in probe.devices:
+        if spelled_characters(spec.match, device.name) is not None:
+            return f" ({device.id}: {', '.join(spec.files_of(device.name))} describes it more closely)"
     strangers = [device.id for device in probe.devices if not spec.files_of(device.name)]
     return f" ({strangers[0]}: {NEXT_STEP})" if strangers else ""
 

@@ -172,6 +172,13 @@ def test_a_device_that_no_hardware_file_describes_is_named(project):
     assert skipped(result).keys() == {f"no the test's device: found Fake accelerator (openvino:0: {next_step})"}
     result = project.run("-k", "fake and profile", "--npubench-require", "openvino")
     assert f"found Fake accelerator, which no selected case is for (openvino:0: {next_step})" in result.stderr.str()
+    text = (project.root / "hw" / "fake.toml").read_text(encoding="utf-8")
+    project.write("hw/wide.toml", text.replace("^Another accelerator$", ".*"))
+    project.write("hw/close.toml", text.replace("^Another accelerator$", "Fake acc"))
+    reasons = skipped(project.run("-k", "wide and profile", "-rs"))
+    assert reasons.keys() == {
+        "no the test's device: found Fake accelerator (openvino:0: close describes it more closely)"
+    }
 
 
 @pytest.mark.parametrize(
