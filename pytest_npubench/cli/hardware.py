@@ -18,7 +18,7 @@ from pytest_npubench.core.hardware import (
     RunSize,
     with_groups,
 )
-from pytest_npubench.errors import ConfigError, HardwareFileError, did_you_mean
+from pytest_npubench.errors import ConfigError, HardwareFileError, RegistryError, did_you_mean
 from pytest_npubench.suites.hardware_files import known_folders, load_all, load_hardware
 from pytest_npubench.suites.protocol import Choice
 from pytest_npubench.suites.server.spec import ServerSize, ServerSpec
@@ -122,9 +122,7 @@ def check(paths: Sequence[Path], *, as_json: bool = False) -> int:
         for file in files:
             try:
                 spec = load_hardware(file)
-                too_large = [
-                    campaign.gives_way for campaign in largest_campaigns({spec.name: spec}) if campaign.skipped
-                ]
+                too_large = _too_large(spec)
                 right.append({"path": file, "title": spec.title, "does_not_fit": too_large})
                 if not as_json:
                     say(f"{file}: {spec.title}: no fault found{''.join(f'; {what}' for what in too_large)}")
@@ -136,6 +134,14 @@ def check(paths: Sequence[Path], *, as_json: bool = False) -> int:
     for text in errors:
         print_error(text)
     return 1 if errors else 0
+
+
+def _too_large(spec: HardwareSpec) -> list[str]:
+    """What gives way on the device, in words; or that nobody knows it here, as of a shape that a conftest adds."""
+    try:
+        return [campaign.gives_way for campaign in largest_campaigns({spec.name: spec}) if campaign.skipped]
+    except RegistryError as error:
+        return [f"what fits is unknown here: {error}"]
 
 
 def _files(path: Path) -> list[Path]:
