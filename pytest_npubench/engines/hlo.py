@@ -36,6 +36,7 @@ _BITS = {"pred": 8, "bf16": 16}
 COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
 COPIES = ("copy", "transpose")
 NAMING = ("parameter", "get-tuple-element", "tuple", "bitcast", "reshape", "while", "conditional", "call")
+FETCHES = ("copy-start", "copy-done", "slice-start", "slice-done")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,12 +126,13 @@ class Module:
         )
 
     def made(self, num_elements: int) -> tuple[Instruction, ...]:
-        """What makes an array of so many elements, whatever way: not what only names, passes or reshapes one."""
+        """What makes an array of so many elements, whatever way: not what only names, passes or reshapes one, nor what
+        fetches a part of a larger one into on-chip memory (slice-start), as copy-start does a whole."""
         return tuple(
             one
             for instructions in self.computations.values()
             for one in instructions
-            if one.opcode not in NAMING and any(math.prod(dims) == num_elements for _, dims in one.results)
+            if one.opcode not in (*NAMING, *FETCHES) and any(math.prod(dims) == num_elements for _, dims in one.results)
         )
 
     @cached_property

@@ -176,3 +176,18 @@ def test_products_of_one_row_are_told_with_their_bytes() -> None:
 def test_other_fusions_are_no_products_of_one_row(fused: str) -> None:
     total = parse(module([fused], product=PRODUCT)).total
     assert (total.cycles, total.vector_cycles, total.vector_bytes) == (700, 0, 0)
+
+
+def test_what_cuts_an_array_out_makes_one_and_what_fetches_it_does_not() -> None:
+    """Eight matrices of a layer, of four layers, as a TPU's compiler writes them."""
+    module = parse(
+        """ENTRY %main (p: bf16[4,8,16,32]) -> bf16[8,16,32] {
+  %p = bf16[4,8,16,32]{3,2,1,0} parameter(0)
+  %fetch = ((bf16[4,8,16,32]{3,2,1,0}), bf16[1,8,16,32]{3,2,1,0:S(1)}, s32[]) slice-start(%p), slice={[0:1]}
+  %there = bf16[1,8,16,32]{3,2,1,0:S(1)} slice-done(%fetch)
+  %cut = bf16[1,8,16,32]{3,2,1,0} dynamic-slice(%p, %i), dynamic_slice_sizes={1,8,16,32}
+  ROOT %layer = bf16[8,16,32]{2,1,0} bitcast(%cut)
+}
+"""
+    )
+    assert [one.name for one in module.made(8 * 16 * 32)] == ["cut"]
