@@ -72,11 +72,17 @@ class DecoderBinaries:
         return self._step("prefill", bucket, step, arguments, self._state_shardings)
 
     def decode(self, bucket: int) -> Binary:
-        """(weights, state without its tokens, tokens) to both after one token of every row. The tokens alone are not
-        donated: they can be fetched while the next step runs."""
+        """(weights, caches and lengths of a state, tokens) to the state without its tokens, and these, after one token
+        of every row. The tokens are not donated: they can be fetched while the next step runs."""
         step = partial(_decode_apart, partial(forward.decode, self.shape, form=self.form))
         kept, tokens = _apart(self.state(bucket))
-        return self._step("decode", bucket, step, (self.weight_shapes, kept, tokens), _apart(self._state_shardings))
+        return self._step(
+            "decode",
+            bucket,
+            step,
+            (self.weight_shapes, kept._replace(fixed_logits=None), tokens),
+            _apart(self._state_shardings),
+        )
 
     def move(self, bucket: int, neighbour: int) -> Binary:
         """(caches of one bucket, of its neighbour) to the neighbour's."""

@@ -124,7 +124,8 @@ class StaticBucketEngine(AnsweringBuckets):
         return np.asarray(self._state.tokens)
 
     def start_step(self, bucket: int) -> Callable[[], Prompt]:
-        kept, tokens = self._decode[bucket](self._weights, self._state._replace(tokens=None), self._state.tokens)
+        before = self._state._replace(tokens=None, fixed_logits=None)
+        kept, tokens = self._decode[bucket](self._weights, before, self._state.tokens)
         self._state = kept._replace(tokens=tokens)
         tokens.copy_to_host_async()
         return lambda: np.asarray(tokens)
