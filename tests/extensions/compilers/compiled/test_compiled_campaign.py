@@ -246,7 +246,7 @@ def test_one_module_for_two_buckets_is_found(plan: CompiledPlan, measure: Measur
 
 
 def test_times_are_cycles_over_the_clock_and_what_has_none(plan: CompiledPlan) -> None:
-    spec: HardwareSpec = plan.spec
+    spec: HardwareSpec = replace(plan.spec, peak=replace(plan.spec.peak, interconnect_bandwidth_bytes_per_s=None))
     point = BinaryPoint(phase=Phase.PREFILL, bucket=1024)
     request = plan.request(point)
     found = estimate(facts(request), spec, request.shape, Phase.PREFILL, 1024)
