@@ -39,7 +39,9 @@ def probed(monkeypatch: pytest.MonkeyPatch) -> Any:
     def probe(environment: Mapping[str, str], gpus: tuple[FakeGpu, ...] = GPUS) -> Probe:
         driver = FakeLibcuda(gpus, environment)
         rows = [["cuda", "NVIDIA", None, *identity(number, lambda _: driver)] for number in range(len(driver.seen))]
-        monkeypatch.setattr(guarded, "run", lambda *_, **__: subprocess.CompletedProcess("", 0, json.dumps(rows), ""))
+        monkeypatch.setattr(
+            guarded, "run", lambda *_, **__: subprocess.CompletedProcess("", 0, json.dumps([rows, [], ""]), "")
+        )
         return backend("cuda").probe(5)
 
     return probe

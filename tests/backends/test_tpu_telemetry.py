@@ -127,7 +127,9 @@ def hidden(monkeypatch: pytest.MonkeyPatch) -> tuple[Device, Device]:
     """What a probe finds where chips 3 and 1 of four are shown, in this order."""
     monkeypatch.setenv("TPU_VISIBLE_CHIPS", "3,1")
     rows = [["tpu", "TPU v6 lite", None, None, ""]] * 2
-    monkeypatch.setattr(guarded, "run", lambda *_, **__: subprocess.CompletedProcess("", 0, json.dumps(rows), ""))
+    monkeypatch.setattr(
+        guarded, "run", lambda *_, **__: subprocess.CompletedProcess("", 0, json.dumps([rows, [], ""]), "")
+    )
     first, second = backend("tpu").probe(5).devices
     return first, second
 
@@ -152,7 +154,9 @@ def test_hidden_chips_keep_their_numbers(hidden: tuple[Device, Device], monkeypa
 def test_halves_of_hidden_chips_are_not_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TPU_VISIBLE_CHIPS", "3")
     rows = [["tpu", "TPU v3", None, None, ""]] * 2
-    monkeypatch.setattr(guarded, "run", lambda *_, **__: subprocess.CompletedProcess("", 0, json.dumps(rows), ""))
+    monkeypatch.setattr(
+        guarded, "run", lambda *_, **__: subprocess.CompletedProcess("", 0, json.dumps([rows, [], ""]), "")
+    )
     devices = backend("tpu").probe(5).devices
     assert {device.unidentified for device in devices} == {
         "TPU_VISIBLE_CHIPS does not tell which half of which chip it is"

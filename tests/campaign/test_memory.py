@@ -69,7 +69,7 @@ def test_every_shipped_profile_fits_its_own_device(name: str, profile: str) -> N
     memory = spec.peak.memory_bytes
     assert memory is not None
     found = list(plans(spec, profile))
-    assert found or spec.group_of
+    assert found or spec.group_of or spec.not_run
     for plan in found:
         weights, per_token = MODELS[plan.model]
         if isinstance(plan, ServingPlan) and spec.family == "tpu":

@@ -118,7 +118,7 @@ def test_text_from_users_and_devices_stays_text(tmp_path: Path) -> None:
     assert as_shown in failed.text
     assert "49" not in page.all("table")[0].text
     found = figures(page)
-    assert len(found) == 8
+    assert len(found) == 7
     for figure in found.values():
         check_svg(figure)
     (name,) = set(found["Prediction error by workload"].series[0].y)

@@ -172,7 +172,7 @@ def test_requests_that_do_not_fit_are_dropped_and_counted(call: Run) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"hardware": "h100"}, "no hardware file is named 'h100'; shipped: cpu"),
+        ({"hardware": "h100"}, "no hardware file is named 'h100'; shipped: amd-mi300x"),
         ({"hardware": "none.toml"}, "none.toml: cannot be read"),
         ({"hardware": "cpu"}, "'cpu' states no peak.memory_bytes"),
         ({"hardware": "nvidia-l4"}, "'nvidia-l4' states no peak.interconnect_bandwidth_bytes_per_s"),

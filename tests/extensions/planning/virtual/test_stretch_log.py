@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pytest_npubench.extensions.planning.virtual.stretch import DecodeStretch, EachDecode
 from pytest_npubench.extensions.planning.virtual.stretch_log import StretchLog
 from pytest_npubench.serving.iteration import IterationOutcome, IterationPlan, LayerGroup, LayerPass, PrefillRow
-from pytest_npubench.serving.log import COLUMNS
+from pytest_npubench.serving.log import COLUMNS, MAYBE_UNKNOWN
 
 
 class PlainLog:
@@ -21,7 +21,7 @@ class PlainLog:
 
     def add(self, **entry: float | None) -> None:
         for name, column in self.columns.items():
-            column.append(entry.get(name, None if name == "energy_j" else 0))
+            column.append(entry.get(name, None if name in MAYBE_UNKNOWN else 0))
 
 
 COUNT = st.integers(0, 2**40)
