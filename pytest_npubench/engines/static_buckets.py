@@ -4,7 +4,8 @@ Requests are prefilled one by one, shortest first, each in its own bucket's bina
 when the next prompt (or, later, the growing KV length c_t) needs a larger bucket, the whole cache moves there by a
 copy. Decode then advances all rows together in the binary of bucket(max c_t) until the longest output ends; a row that
 ended earlier is carried along and its c_t counts as frozen. The tokens of every step are fetched to the host, as a
-server that streams them must; as servers do, the next step of the bucket is started before that.
+server that streams them must; as servers do, the next step of the bucket is started before that, unless the host's
+own cores run the steps and would wait for themselves.
 
 Worked example: buckets 128 and 256, prompts of 100 and 120 tokens, 3 and 20 output tokens: two prefills in 128; steps
 with c_t = 121..128 in 128, a move, and steps with 129..139 in 256.
@@ -33,6 +34,8 @@ class StaticBuckets(Engine):
     shape: DecoderShape
     padding_token: int = 0
     """What stands behind a prompt, up to its bucket's end. Nobody sees it."""
+    starts_ahead: bool = True
+    """Whether a step is started before the tokens of the step before it are fetched."""
     _seed: int
     _num_runs = 0
 
@@ -73,8 +76,10 @@ class StaticBuckets(Engine):
         return Generation(run=run, tokens=tokens)
 
     def _steps(self, bucket: int, num_steps: int) -> Iterator[Prompt]:
-        """The tokens of so many steps in one bucket, one after the other; each is started before those of the step
-        before it are fetched."""
+        """The tokens of so many steps in one bucket, one after the other."""
+        if not self.starts_ahead:
+            yield from (self.decode_step(bucket) for _ in range(num_steps))
+            return
         fetch = self.start_step(bucket)
         for _ in range(num_steps - 1):
             fetch_before, fetch = fetch, self.start_step(bucket)

@@ -152,10 +152,19 @@ def test_an_engine_that_remembers_prompts_gains_nothing(
     assert len(set(seen)) == len(seen) == 6
 
 
-def test_a_step_starts_before_the_one_before_it_is_fetched(
-    engine: StaticBucketEngine, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("starts_ahead", "expected"),
+    [
+        (True, "start 0 start 1 fetch 0 fetch 1 move start 2 start 3 fetch 2 start 4 fetch 3 fetch 4"),
+        (False, "start 0 fetch 0 start 1 fetch 1 move start 2 fetch 2 start 3 fetch 3 start 4 fetch 4"),
+    ],
+)
+def test_a_step_starts_before_the_one_before_it_is_fetched_where_a_device_runs_it(
+    engine: StaticBucketEngine, monkeypatch: pytest.MonkeyPatch, starts_ahead: bool, expected: str
 ) -> None:
-    """c = 7, 8 in bucket 8, then 9 .. 11 in 16: one step ahead, and nothing is under way when the cache moves."""
+    """c = 7, 8 in bucket 8, then 9 .. 11 in 16; nothing is under way when the cache moves."""
+    assert not engine.starts_ahead  # a CPU's
+    monkeypatch.setattr(engine, "starts_ahead", starts_ahead)
     events: list[str] = []
     start_step, move_caches = engine.start_step, engine.move_caches
 
@@ -177,7 +186,7 @@ def test_a_step_starts_before_the_one_before_it_is_fetched(
     monkeypatch.setattr(engine, "start_step", started)
     monkeypatch.setattr(engine, "move_caches", moved)
     run(engine, [(6, 6)])
-    assert " ".join(events) == ("start 0 start 1 fetch 0 fetch 1 move start 2 start 3 fetch 2 start 4 fetch 3 fetch 4")
+    assert " ".join(events) == expected
 
 
 def test_a_move_is_timed_alone(engine: StaticBucketEngine) -> None:

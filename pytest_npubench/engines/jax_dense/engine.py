@@ -51,6 +51,7 @@ class StaticBucketEngine(AnsweringBuckets):
         self.batch_size = batch_size
         self.compiles: Sequence[CompileRecord] = ()
         self.canaries: Canaries | None = CanaryKernels(compiler)
+        self.starts_ahead = compiler.devices[0].platform != "cpu"
         self._compiler = compiler
         self._seed, self._dtype = seed, dtype
         self._binaries = DecoderBinaries(shape, compiler.devices, batch_size=batch_size, dtype=dtype)
