@@ -13,9 +13,11 @@ import numpy.typing as npt
 
 from pytest_npubench.engines.answers import Logits
 from pytest_npubench.engines.probe import NUM_FIXED, Asked
+from pytest_npubench.engines.shapes import DecoderShape
 from pytest_npubench.errors import MeasurementError
 from pytest_npubench.serving.iteration import IterationPlan, PrefillRow
 
+JUNK_SPREAD = 4.0  # of what nobody may look at: keys, values and hidden states of slots without a request
 MOST_PADDING_TOKENS = 1024
 StatesT = TypeVar("StatesT", bound=Sized)
 
@@ -122,6 +124,22 @@ class AskedSequences(Sequences):
         position = self[request].num_tokens - len(asked.prompt)
         self.answers[request][position] = logits
         return int(asked.forced[position]) if position < len(asked.forced) else token
+
+
+class AskedRequests:
+    """The requests of an executor that is asked for its answers."""
+
+    shape: DecoderShape
+    _sequences: AskedSequences
+
+    def ask(self, requests: Iterable[Asked]) -> None:
+        """Request i is the i-th of these; nothing is known of its answers."""
+        self._sequences = AskedSequences(requests, self.shape.vocab_size)
+
+    def answers(self) -> list[Logits]:
+        """The logits of probe.fixed_tokens() [positions, NUM_FIXED] of each request: at its prompt's end, then behind
+        each forced token. Not a number where none were made."""
+        return self._sequences.answers
 
 
 class HiddenStates(Generic[StatesT]):

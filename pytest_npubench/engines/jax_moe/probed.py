@@ -8,19 +8,16 @@ from typing import Any
 import jax
 import numpy as np
 
-from pytest_npubench.engines.answers import Logits
 from pytest_npubench.engines.jax_moe.executor import JaxExecutor
 from pytest_npubench.engines.jax_moe.forward import Weights
 from pytest_npubench.engines.jax_moe.weights import with_copies
-from pytest_npubench.engines.probe import Asked, Floats, probe_final_norm, probe_layer, probe_table, weights_bits
+from pytest_npubench.engines.probe import Floats, probe_final_norm, probe_layer, probe_table, weights_bits
 from pytest_npubench.engines.protocol import Compiler
-from pytest_npubench.engines.sequences import AskedSequences
+from pytest_npubench.engines.sequences import JUNK_SPREAD, AskedRequests, AskedSequences
 from pytest_npubench.engines.shapes import DecoderShape
 
-JUNK_SPREAD = 4.0  # of keys, values and hidden states that nobody may look at
 
-
-class ProbedJaxExecutor(JaxExecutor):
+class ProbedJaxExecutor(AskedRequests, JaxExecutor):
     """An iteration.Executor whose requests are those of `ask`."""
 
     _sequences: AskedSequences
@@ -29,15 +26,6 @@ class ProbedJaxExecutor(JaxExecutor):
         self._dtype_name, self._made_bits = dtype, 0
         super().__init__(shape, compiler, dtype=dtype, **settings)
         self.ask(())
-
-    def ask(self, requests: Sequence[Asked]) -> None:
-        """Request i is the i-th of these; nothing is known of its answers."""
-        self._sequences = AskedSequences(requests, self.shape.vocab_size)
-
-    def answers(self) -> list[Logits]:
-        """The logits of probe.fixed_tokens() [positions, NUM_FIXED] of each request: at its prompt's end, then behind
-        each forced token. Not a number where none were made."""
-        return self._sequences.answers
 
     def weights_bits(self) -> tuple[int, int]:
         """A checksum of the weights as the devices have them, and of those the host made."""

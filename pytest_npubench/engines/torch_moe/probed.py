@@ -13,25 +13,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pytest_npubench.engines.answers import Logits
 from pytest_npubench.engines.probe import (
-    Asked,
     Floats,
     fixed_tokens,
     probe_final_norm,
     probe_layer,
     probe_table,
 )
-from pytest_npubench.engines.sequences import AskedSequences
+from pytest_npubench.engines.sequences import JUNK_SPREAD, AskedRequests, AskedSequences
 from pytest_npubench.engines.shapes import DecoderShape
 from pytest_npubench.engines.torch_moe.executor import TorchExecutor
 from pytest_npubench.engines.torch_moe.packing import packed_layer
 from pytest_npubench.engines.torch_moe.weights import LayerWeights, ModelWeights
 
-JUNK_SPREAD = 4.0  # of keys and values that nobody may look at
 
-
-class ProbedExecutor(TorchExecutor):
+class ProbedExecutor(AskedRequests, TorchExecutor):
     """An iteration.Executor whose requests are those of `ask`."""
 
     _sequences: AskedSequences
@@ -41,15 +37,6 @@ class ProbedExecutor(TorchExecutor):
         super().__init__(shape, dtype=dtype, **settings)
         self._fixed = torch.tensor(fixed_tokens(shape.vocab_size), device=self._device)
         self.ask(())
-
-    def ask(self, requests: Sequence[Asked]) -> None:
-        """Request i is the i-th of these; nothing is known of its answers."""
-        self._sequences = AskedSequences(requests, self.shape.vocab_size)
-
-    def answers(self) -> list[Logits]:
-        """The logits of probe.fixed_tokens() [positions, NUM_FIXED] of each request: at its prompt's end, then behind
-        each forced token. Not a number where none were made."""
-        return self._sequences.answers
 
     def weights_bits(self) -> tuple[int, int]:
         """A checksum of the weights as the device has them, and of those the host made: sums of the bits as whole
