@@ -12,6 +12,7 @@ import pytest
 import slow_tests
 
 FILES = {
+    ".gitignore": "__pycache__/\n",
     "pyproject.toml": "[tool.pytest.ini_options]\n",
     "docs/alpha.md": "",
     "hardware/cpu.toml": "",

@@ -51,10 +51,10 @@ class StaticBucketEngine(AnsweringBuckets):
         self.batch_size = batch_size
         self.compiles: Sequence[CompileRecord] = ()
         self.canaries: Canaries | None = CanaryKernels(compiler)
-        self.starts_ahead = compiler.devices[0].platform != "cpu"
         self._compiler = compiler
         self._seed, self._dtype = seed, dtype
         self._binaries = DecoderBinaries(shape, compiler.devices, batch_size=batch_size, dtype=dtype)
+        self.starts_ahead = compiler.devices[0].platform != "cpu"
         self._prefill: dict[int, Callable[..., DecoderState]] = {}
         self._decode: dict[int, Callable[..., tuple[DecoderState, Any]]] = {}
         self._move: dict[tuple[int, int], Callable[..., Caches]] = {}
