@@ -18,8 +18,8 @@ from pytest_npubench.campaign.served_block import ServedBlock
 from pytest_npubench.core.hardware import default_directory
 from pytest_npubench.extensions.planning.joining_pairs import PairVisit, joining_s, waking_s
 from pytest_npubench.extensions.planning.kinds.online import predicted
+from pytest_npubench.extensions.planning.latency_errors import latency_errors
 from pytest_npubench.extensions.planning.virtual.buckets import BucketCost
-from pytest_npubench.stats.latency_errors import latency_errors
 from pytest_npubench.store.journal import read_journal
 from pytest_npubench.suites.buckets.plan import BucketPlan, chosen_plans
 from pytest_npubench.suites.buckets.points import pair_name, served_name

@@ -253,9 +253,9 @@ def test_a_device_name_belongs_to_one_file_of_its_family(family: str, device_nam
 
 @pytest.mark.parametrize("name", SPECS)
 def test_weights_of_every_shipped_model_fit_the_group(name: str) -> None:
-    memory = SPECS[name].group_memory_bytes
+    memory = SPECS[name].device_memory_bytes
     known = [WEIGHT_BYTES[model] for model in SPECS[name].models if model in WEIGHT_BYTES]
-    assert memory is None or max(known, default=0.0) < memory
+    assert memory is None or max(known, default=0.0) < memory * SPECS[name].tensor_parallel
 
 
 @pytest.mark.parametrize("name", [name for name, spec in SPECS.items() if spec.models])
@@ -279,7 +279,7 @@ def test_groups_of_the_paper() -> None:
         assert spec.tensor_parallel / spec.devices_per_chip == 4
         assert spec.buckets == (128, 256, 512, 1024, 2048, 4096, 8192)
         assert spec.batch_sizes == (1, 2, 4, 8, 16, 32)
-    assert SPECS["inferentia2"].group_memory_bytes == pytest.approx(128e9)
+    assert SPECS["inferentia2"].device_memory_bytes == pytest.approx(16e9)
 
 
 GROUPS = """
@@ -303,7 +303,7 @@ def test_further_groups_of_a_file_are_hardware_of_their_own(tmp_path: Path) -> N
     assert found["thing"] is spec
     one, eight = found["thing-tp1"], found["thing-tp8"]
     assert [found[name].tensor_parallel for name in found] == [4, 1, 8]
-    assert [found[name].group_memory_bytes for name in found] == [320e9, 80e9, 640e9]
+    assert [found[name].device_memory_bytes for name in found] == [80e9, 80e9, 80e9]
     assert {found[name].file_name for name in found} == {"thing"}
     assert {found[name].markers for name in found} == {("cuda", "gpu")}
     nightly = "nightly"
@@ -331,7 +331,7 @@ def test_ridge_point() -> None:
     assert round(ridge, 1) == 295.3
     assert SPECS["nvidia-h100"].ridge_flops_per_byte("int4") is None
     assert SPECS["cpu"].ridge_flops_per_byte("fp32") is None
-    assert SPECS["cpu"].group_memory_bytes is None
+    assert SPECS["cpu"].device_memory_bytes is None
 
 
 def test_latency_limits_of_the_h100() -> None:
@@ -393,7 +393,7 @@ def test_limits_peak_classes_and_slo_may_be_absent(tmp_path: Path) -> None:
     spec = load_hardware(written(tmp_path, text))
     assert (spec.classes, spec.slos, figures(spec)) == ((), (), [])
     assert (spec.case_error, spec.mean_error) == (0.10, 0.05)
-    assert spec.group_memory_bytes is None
+    assert spec.device_memory_bytes is None
 
 
 def test_an_unknown_profile_is_named() -> None:

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 def requests_text(records: Sequence[RequestRecord]) -> str:
-    """Writes one line a request, in the form that workloads/measured_run.py reads, with seconds on the run's clock.
-    Requests that were not served to their end are left out."""
+    """Writes one line a request, as `npubench calibrate` reads a run, with seconds on the run's clock. Requests that
+    were not served to their end are left out."""
     return "".join(
         json.dumps(
             {

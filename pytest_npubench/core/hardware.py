@@ -399,12 +399,6 @@ class HardwareSpec:
         memory = self.peak.memory_bytes
         return memory.value / self.devices_per_chip if memory else None
 
-    @property
-    def group_memory_bytes(self) -> float | None:
-        """Memory of the chips that one tensor-parallel group runs on; None where it is not published."""
-        memory = self.device_memory_bytes
-        return memory * self.tensor_parallel if memory is not None else None
-
     def slo_for(self, model: str, workload: str) -> SloSpec | None:
         """The most specific entry: both names, then the model's, then the workload's, then the one for all."""
         slos = {(slo.model, slo.workload): slo for slo in self.slos}

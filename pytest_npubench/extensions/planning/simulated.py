@@ -25,6 +25,7 @@ import numpy as np
 from pytest_npubench.campaign.served_block import ServedBlock
 from pytest_npubench.engines.kv_capacity import dtype_bytes
 from pytest_npubench.errors import MeasurementError
+from pytest_npubench.extensions.planning.rounds_spread import half_width, most_misses
 from pytest_npubench.extensions.planning.virtual.calibrated import CalibratedCost
 from pytest_npubench.extensions.planning.virtual.calibration import MEAN_SCALE
 from pytest_npubench.extensions.planning.virtual.drift import calibrate_blocks
@@ -40,7 +41,6 @@ from pytest_npubench.serving.metrics import RequestRecord
 from pytest_npubench.serving.request import ServingRequest
 from pytest_npubench.serving.result import ServingResult
 from pytest_npubench.stats.checks import FloatArray
-from pytest_npubench.stats.rounds_spread import half_width, most_misses
 from pytest_npubench.suites.scheduling.figures import mean_e2e_s, mean_ttft_s
 from pytest_npubench.suites.scheduling.plan import ServingPlan
 from pytest_npubench.suites.scheduling.points import ServedPoint

@@ -106,12 +106,6 @@ class RequestRecord:
         return self.token_times_s[-1] - self.arrival_s
 
     @property
-    def queue_delay_s(self) -> float:
-        if self.scheduled_s is None:
-            raise self._error("queue_delay_s does not exist: none of its prompt has run, or nobody said when")
-        return self.scheduled_s - self.arrival_s
-
-    @property
     def dispatch_lag_s(self) -> float:
         if self.dispatched_s is None:
             raise self._error("dispatch_lag_s does not exist: nothing took notice of it, or nobody said when")

@@ -14,12 +14,11 @@ from .made_runs import gaps_of, is_finished, requests
 
 
 def test_the_worked_example():
-    record = RequestRecord(arrival_s=1.0, token_times_s=(1.5, 1.6, 1.9), dispatched_s=1.1, scheduled_s=1.25)
+    record = RequestRecord(arrival_s=1.0, token_times_s=(1.5, 1.6, 1.9), dispatched_s=1.1)
     assert record.ttft_s == pytest.approx(0.5)
     assert record.tbt_s == pytest.approx((0.1, 0.3))
     assert record.tpot_s == pytest.approx(0.2)
     assert record.e2e_latency_s == pytest.approx(0.9)
-    assert record.queue_delay_s == pytest.approx(0.25)
     assert record.dispatch_lag_s == pytest.approx(0.1)
     assert record.finished
 
@@ -67,7 +66,6 @@ def test_one_token_and_none():
     [
         ("e2e_latency_s", {"output_tokens": 3}, r"request 4: .* it has 2 of 3 tokens, unfinished"),
         ("e2e_latency_s", {"output_tokens": 2, "aborted": "no memory"}, r"2 of 2 tokens, aborted: no memory"),
-        ("queue_delay_s", {}, r"request 4: queue_delay_s does not exist"),
         ("dispatch_lag_s", {}, r"request 4: dispatch_lag_s does not exist"),
     ],
 )

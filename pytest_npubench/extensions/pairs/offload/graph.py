@@ -184,10 +184,3 @@ LAYER: tuple[Stage, ...] = (
 )
 """Six subgraphs a layer, floats on the CPU or GPU and matrix products on the NPU, as llm.npu cuts it
 (144 in 24 layers). The seconds are a model, not measured ones; what it implies stands in out_of_order."""
-
-FUSED_LAYER: tuple[Stage, ...] = (
-    Stage(name="qkv", unit=NPU, base_s=3.6 * MS),
-    Stage(name="attention", unit=GPU, base_s=3.6 * MS, per_earlier_chunk_s=0.9 * MS, reads_earlier=True),
-    Stage(name="ffn", unit=NPU, base_s=7.5 * MS),
-)
-"""The same work in three subgraphs a layer, few enough for the exact optimum."""

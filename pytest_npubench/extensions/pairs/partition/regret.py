@@ -12,19 +12,14 @@ Worked number: choosing rounds 1.0 and 1.1 ms for two splits, reporting rounds 1
 
 from __future__ import annotations
 
-import random
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pytest_npubench.errors import MeasurementError, PartitionError
-from pytest_npubench.extensions.pairs.partition.matmul import GPU, Matmul, Split
-from pytest_npubench.extensions.pairs.partition.solver import Decision
-from pytest_npubench.extensions.pairs.partition.unit import UnitPair, visit
+from pytest_npubench.extensions.pairs.partition.matmul import Matmul, Split
 
 MAX_RELATIVE_ERROR = 1e-4  # of outputs in float32 against a reference, over the largest output
 MIN_ROUNDS = 4
@@ -96,45 +91,6 @@ class RegretSummary:
     largest_speedup: float | None
 
 
-def exhaustive(
-    pair: UnitPair,
-    matmul: Matmul,
-    splits: Sequence[Split],
-    *,
-    rounds: int = 10,
-    seed: int = 0,
-    mechanism: str | None = None,
-) -> MeasuredSplits:
-    """Load and run all of them, shuffled anew in each round, and check every output.
-
-    The reference is float64 from the pair's operands where it shows them, else the first split that is the GPU's
-    alone. Raises PartitionError below 4 rounds, on no split, and where there is no reference; MeasurementError where
-    an output is wrong.
-    """
-    if rounds < MIN_ROUNDS or not splits:
-        raise PartitionError(f"{rounds} rounds of {len(splits)} splits; want {MIN_ROUNDS} or more of at least one")
-    wanted = tuple(dict.fromkeys(splits))
-    pair.load(matmul, wanted)
-    errors = _output_errors(pair, matmul, wanted, mechanism)
-    samples_s: dict[Split, list[float]] = {split: [] for split in wanted}
-    order, shuffler = list(wanted), random.Random(seed)
-    for _ in range(rounds):
-        shuffler.shuffle(order)
-        for split in order:
-            samples_s[split].append(visit(pair, matmul, split, mechanism).total_s)
-    return MeasuredSplits(
-        matmul=matmul,
-        splits=wanted,
-        samples_s=tuple(tuple(samples_s[split]) for split in wanted),
-        relative_errors=errors,
-    )
-
-
-def regret_of(decision: Decision, measured: MeasuredSplits) -> Regret:
-    """The regret of a decision. Raises PartitionError where the decided split is not among the measured ones."""
-    return regret_between(decision.split, decision.predicted_s, measured)
-
-
 def regret_between(decided: Split, predicted_s: float, measured: MeasuredSplits) -> Regret:
     """The regret of a decided split with the seconds predicted for it."""
     single = [split for split in measured.splits if len(split.units) == 1 and not split.prepares_online]
@@ -165,35 +121,3 @@ def summarize(regrets: Sequence[Regret]) -> RegretSummary:
         p90_error=float(np.quantile(errors, 0.9)),
         largest_speedup=max(speedups, default=None),
     )
-
-
-def _output_errors(pair: UnitPair, matmul: Matmul, splits: Sequence[Split], mechanism: str | None) -> tuple[float, ...]:
-    reference = _reference(pair, matmul, splits, mechanism)
-    scale = float(np.abs(reference).max())
-    errors = []
-    for split in splits:
-        pair.run(matmul, split, mechanism=mechanism)
-        error = float(np.abs(pair.output(matmul) - reference).max()) / scale
-        if not error <= MAX_RELATIVE_ERROR:
-            raise MeasurementError(
-                f"{matmul.name} x {matmul.tokens}: {split} is wrong by {error:.2g} of the largest output;"
-                f" want at most {MAX_RELATIVE_ERROR:g}"
-            )
-        errors.append(error)
-    return tuple(errors)
-
-
-def _reference(
-    pair: UnitPair, matmul: Matmul, splits: Sequence[Split], mechanism: str | None
-) -> NDArray[np.floating[Any]]:
-    """[rows, tokens]."""
-    operands = getattr(pair, "operands", None)
-    if operands is not None:
-        weight, activation = operands(matmul)
-        product: NDArray[np.float64] = weight.astype(np.float64) @ activation.astype(np.float64)
-        return product
-    alone = next((split for split in splits if split.units == (GPU,)), None)
-    if alone is None:
-        raise PartitionError(f"{matmul.name}: no split of the GPU alone to hold the outputs against")
-    pair.run(matmul, alone, mechanism=mechanism)
-    return pair.output(matmul)

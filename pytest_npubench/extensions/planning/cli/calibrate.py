@@ -38,13 +38,13 @@ if TYPE_CHECKING:
     from pytest_npubench.engines.shapes import DecoderShape
     from pytest_npubench.extensions.planning.cli.seen_iterations import SeenIterations
     from pytest_npubench.extensions.planning.cli.simulation import System
+    from pytest_npubench.extensions.planning.measured_run import EngineArguments, MeasuredRun
     from pytest_npubench.extensions.planning.virtual.calibrated import CalibratedCost
     from pytest_npubench.extensions.planning.virtual.calibration import Calibration, Prior
     from pytest_npubench.extensions.planning.virtual.cost_file import CostFile, Seen
     from pytest_npubench.extensions.planning.virtual.step_calibration import StepSamples
     from pytest_npubench.serving.result import ServingResult
     from pytest_npubench.serving.settings import Setting
-    from pytest_npubench.workloads.measured_run import EngineArguments, MeasuredRun
 
 EXAMPLE = "npubench calibrate runs/monday --model Llama-3.1-8B/config.json --hardware nvidia-h100 -o cost.json"
 METRICS = ("ttft", "e2e", "tpot")
@@ -80,8 +80,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Raises WorkloadError, JournalError for a run that cannot be read, ConfigError for one that does not tell the
     cost, StoreError where nothing can be written."""
     from pytest_npubench.extensions.planning.cli.seen_iterations import is_journal, is_step_log
+    from pytest_npubench.extensions.planning.measured_run import META, REQUESTS
     from pytest_npubench.extensions.planning.virtual.cost_file import read_cost_file, write_cost_file
-    from pytest_npubench.workloads.measured_run import META, REQUESTS
 
     others = [arguments.other] if arguments.other else []
     check_other_file(arguments.output, *others, arguments.source, arguments.source / REQUESTS, arguments.source / META)
@@ -110,6 +110,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _fit_requests(arguments: argparse.Namespace, other: CostFile | None) -> tuple[Calibration, CostFile, str]:
     """What was found, as a file, and what it was found on and is judged on, in words."""
     from pytest_npubench.extensions.planning.cli.simulation import check_lengths
+    from pytest_npubench.extensions.planning.measured_run import measured_run
     from pytest_npubench.extensions.planning.virtual.calibration import (
         LEAST_KNOWN,
         LEAST_REQUESTS,
@@ -119,7 +120,6 @@ def _fit_requests(arguments: argparse.Namespace, other: CostFile | None) -> tupl
     )
     from pytest_npubench.extensions.planning.virtual.cost_file import filled, seen_in
     from pytest_npubench.extensions.planning.virtual.doubts import doubts
-    from pytest_npubench.workloads.measured_run import measured_run
 
     measured = measured_run(arguments.source)
     system, settings = _system(arguments, measured.engine), _settings(arguments, measured)
@@ -164,12 +164,12 @@ def _fit_iterations(arguments: argparse.Namespace, other: CostFile | None) -> tu
         rounds_of,
         stated_capacity,
     )
+    from pytest_npubench.extensions.planning.measured_run import EngineArguments
     from pytest_npubench.extensions.planning.virtual.cost_file import seen_in
     from pytest_npubench.extensions.planning.virtual.doubts import doubts
     from pytest_npubench.extensions.planning.virtual.drift import calibrate_blocks
     from pytest_npubench.extensions.planning.virtual.step_calibration import pooled, samples_of
     from pytest_npubench.serving.log import merged
-    from pytest_npubench.workloads.measured_run import EngineArguments
 
     if arguments.requests:
         raise ConfigError("--requests: iterations are calibrated on; want --first, such as 50%")

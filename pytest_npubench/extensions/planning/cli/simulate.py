@@ -44,12 +44,12 @@ if TYPE_CHECKING:
     from pytest_npubench.cli.arguments import Commands
     from pytest_npubench.core.hardware import HardwareSpec
     from pytest_npubench.extensions.planning.cli.simulation import System
+    from pytest_npubench.extensions.planning.measured_run import EngineArguments, MeasuredRun
     from pytest_npubench.extensions.planning.virtual.cost_file import CostFile
     from pytest_npubench.serving.metrics import Slo
     from pytest_npubench.serving.request import ServingRequest
     from pytest_npubench.serving.result import ServingResult
     from pytest_npubench.serving.settings import Setting
-    from pytest_npubench.workloads.measured_run import EngineArguments, MeasuredRun
     from pytest_npubench.workloads.sampling import LengthSample
 
 DEFINITION = (
@@ -185,7 +185,7 @@ def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
 
 def simulated(arguments: argparse.Namespace) -> dict[str, Any]:
     """What was asked for and what came out, as plain data. Raises NpubenchError."""
-    from pytest_npubench.workloads.measured_run import EngineArguments, measured_run
+    from pytest_npubench.extensions.planning.measured_run import EngineArguments, measured_run
 
     system, calibration = _system(arguments)
     slo, slo_source = _slo(arguments, system.spec)

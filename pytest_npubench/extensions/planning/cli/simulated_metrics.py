@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pytest_npubench.extensions.planning.cli.simulation import System
+    from pytest_npubench.extensions.planning.measured_run import MeasuredRun
     from pytest_npubench.extensions.planning.virtual.cost_file import CostFile
     from pytest_npubench.serving.metrics import ServingMetric, Slo
     from pytest_npubench.serving.request import ServingRequest
     from pytest_npubench.serving.result import ServingResult
-    from pytest_npubench.workloads.measured_run import MeasuredRun
 
 NUM_DRAWS = 12
 """Of the cost, for a band."""

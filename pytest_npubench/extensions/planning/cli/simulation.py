@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pytest_npubench.core.hardware import HardwareSpec
     from pytest_npubench.core.measurement import Request
     from pytest_npubench.engines.shapes import DecoderShape
+    from pytest_npubench.extensions.planning.measured_run import MeasuredRun
     from pytest_npubench.extensions.planning.slo_watch import SloWatch
     from pytest_npubench.extensions.planning.virtual.executor import VirtualExecutor
     from pytest_npubench.extensions.planning.virtual.router import ExpertRouter
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from pytest_npubench.serving.result import ServingResult
     from pytest_npubench.serving.schedulers.protocol import Scheduler
     from pytest_npubench.serving.settings import Setting
-    from pytest_npubench.workloads.measured_run import MeasuredRun
     from pytest_npubench.workloads.sampling import LengthSample, Workload
 
 BLOCK_SIZE_TOKENS = 16

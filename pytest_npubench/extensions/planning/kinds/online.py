@@ -4,7 +4,7 @@ The profile's TTFT_b and TBT_b are step costs of the same serving loop on a virt
 which replays the arrivals of every round. Each round has a profile of its own points: a machine that slows down for a
 round has queues there that no mean profile has. What a pause and a prompt that joins others cost beside it
 is told by the pairs of all rounds (joining_pairs.py). Requests of all rounds together give means and 99th percentiles
-(stats/latency_errors.py); a case fails where a mean is off by more than limits.mean_error, or a percentile by more than
+(latency_errors.py); a case fails where a mean is off by more than limits.mean_error, or a percentile by more than
 limits.case_error. In ten rounds the worst queue alone makes the percentile of TTFT, and whatever its machine did makes
 the error; ROUNDS have several.
 
@@ -74,10 +74,10 @@ class OnlineKind(ShownKind):
     def judge(self, case: Case, plan: BucketPlan, measured: Measured) -> Judgement:
         from pytest_npubench.campaign.served_block import ServedBlock
         from pytest_npubench.extensions.planning.joining_pairs import PairVisit, joining_s, waking_s
+        from pytest_npubench.extensions.planning.latency_errors import latency_errors
         from pytest_npubench.extensions.planning.virtual.buckets import BucketCost
         from pytest_npubench.predictors.two_point import count_cost
         from pytest_npubench.stats.error import repeat_error
-        from pytest_npubench.stats.latency_errors import latency_errors
         from pytest_npubench.suites.buckets.profile_samples import lens_profile, profile_samples
 
         workload = str(case.axis("workload"))

@@ -7,11 +7,11 @@ policy, with its own arrivals.
 
 Over the requests of all blocks together a mean must not be off by more than MEAN_ERROR, and a 99th percentile by more
 than P99_ERROR. ROUNDS are measured, so that no single one makes the errors. An error that is over its limit by less
-than CERTAIN standard deviations, to which the rounds tell it (stats/latency_errors.py), is inconclusive: the machine
+than CERTAIN standard deviations, to which the rounds tell it (latency_errors.py), is inconclusive: the machine
 may have made it. More rounds are measured then, as many as the hardware file allows.
 
 The three figures of a block are not independent, so each is counted by itself. How many blocks chance lets a band miss
-is simulated with their drift shared as it is (stats/rounds_spread.py), where independent blocks would have the binomial
+is simulated with their drift shared as it is (rounds_spread.py), where independent blocks would have the binomial
 bound. Fewer than LEAST_ROUNDS rounds, and iterations that do not tell the cost, say nothing.
 """
 
@@ -182,7 +182,7 @@ def _unknown(rate_per_s: float, num_rounds: int, why: str) -> Judgement:
 
 
 def _errors(rounds: Iterable[Sequence[Prediction]]) -> dict[str, LatencyError]:
-    from pytest_npubench.stats.latency_errors import latency_errors
+    from pytest_npubench.extensions.planning.latency_errors import latency_errors
 
     shown = []
     for predictions in rounds:

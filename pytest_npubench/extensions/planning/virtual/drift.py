@@ -5,7 +5,7 @@ Cost and speeds are fitted in turns: each block's seconds over its speed, the co
 cost. Fitted at once, a round that was slow and had more context than others would make context cost what it does not.
 
 Draws of the posterior are then moved by what a further block of a further round may be slower or faster by
-(stats/rounds_spread.py), at evenly spaced chances and in their order, so that every n-th of them is spread as all are.
+(rounds_spread.py), at evenly spaced chances and in their order, so that every n-th of them is spread as all are.
 
 Worked example: two rounds 10 % slower and 10 % faster than one cost: 90 % of further rounds lie within 6.31 x 0.173.
 """
@@ -18,10 +18,10 @@ from dataclasses import replace
 import numpy as np
 
 from pytest_npubench.engines.shapes import DecoderShape
+from pytest_npubench.extensions.planning.rounds_spread import half_width
 from pytest_npubench.extensions.planning.virtual.calibration import Array, Calibration, Prior
 from pytest_npubench.extensions.planning.virtual.step_calibration import StepSamples, calibrate_steps, pooled
 from pytest_npubench.extensions.planning.virtual.step_prior import prior_of_steps
-from pytest_npubench.stats.rounds_spread import half_width
 
 NUM_TURNS = 4
 

@@ -1,4 +1,4 @@
-"""Settings of layered and hybrid prefill in vLLM, as its engine arguments and as the command line of `vllm serve`.
+"""Settings of layered and hybrid prefill in vLLM, as its engine arguments.
 
 The names are those of our own schedulers. They travel to the scheduler inside vLLM's additional_config, which exists
 for classes from outside.
@@ -10,7 +10,6 @@ max_num_batched_tokens 8192 + 256 = 8448. Hybrid prefill with a chunk of 512: 51
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
@@ -80,15 +79,3 @@ def engine_arguments(settings: LayeredSettings, *, max_model_len: int, max_num_s
         "max_num_batched_tokens": largest_batch + max_num_seqs,
         "additional_config": {CONFIG_KEY: asdict(settings)},
     }
-
-
-def serve_flags(arguments: Mapping[str, Any]) -> tuple[str, ...]:
-    """Engine arguments as flags of `vllm serve`: False becomes --no-NAME, an object JSON."""
-    flags: list[str] = []
-    for name, value in arguments.items():
-        option = name.replace("_", "-")
-        if isinstance(value, bool):
-            flags.append(f"--{option}" if value else f"--no-{option}")
-        else:
-            flags += [f"--{option}", json.dumps(value) if isinstance(value, Mapping) else str(value)]
-    return tuple(flags)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 from pytest_npubench.errors import ConfigError, PartitionError, RegistryError
-from pytest_npubench.extensions.pairs.offload.graph import FUSED_LAYER, LAYER, Stage, Subgraph, SubgraphDag, prefill_dag
+from pytest_npubench.extensions.pairs.offload.graph import LAYER, Stage, Subgraph, SubgraphDag, prefill_dag
 from pytest_npubench.extensions.pairs.offload.optimum import MAX_NODES, lower_bound_s, optimum
 from pytest_npubench.extensions.pairs.offload.out_of_order import compare_orders, simulated_bubbles
 from pytest_npubench.extensions.pairs.offload.schedules import (
@@ -23,6 +23,12 @@ from pytest_npubench.extensions.pairs.offload.schedules import (
 
 from .oracles import brute_force_makespan_s, check_schedule, dags
 
+FUSED_LAYER = (
+    Stage(name="qkv", unit="npu", base_s=3.6e-3),
+    Stage(name="attention", unit="gpu", base_s=3.6e-3, per_earlier_chunk_s=0.9e-3, reads_earlier=True),
+    Stage(name="ffn", unit="npu", base_s=7.5e-3),
+)
+"""LAYER's work in three subgraphs a layer, few enough for the exact optimum."""
 SMALL = {"deadline": None, "max_examples": 60}
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from partition_regret import exhaustive
 
 from pytest_npubench.errors import MeasurementError, PartitionError
 from pytest_npubench.extensions.pairs.partition.matmul import GPU, NPU
 from pytest_npubench.extensions.pairs.partition.model_shapes import OperatorShape
 from pytest_npubench.extensions.pairs.partition.options import SplitOptions
 from pytest_npubench.extensions.pairs.partition.profiler import ProfileProgress, measure_profile
-from pytest_npubench.extensions.pairs.partition.regret import exhaustive, regret_of, summarize
+from pytest_npubench.extensions.pairs.partition.regret import regret_between, summarize
 from pytest_npubench.extensions.pairs.partition.solver import solve
 from pytest_npubench.extensions.pairs.partition.strategies import all_splits
 
@@ -162,7 +163,8 @@ def test_regret_with_noise_is_small_and_without_is_none():
             for tokens in LENGTHS:
                 matmul = shape.matmul(tokens)
                 found = exhaustive(pair, matmul, all_splits(matmul, OPTIONS), rounds=8)
-                regrets.append(regret_of(solve(profile, matmul), found))
+                decision = solve(profile, matmul)
+                regrets.append(regret_between(decision.split, decision.predicted_s, found))
         summary = summarize(regrets)
         assert summary.num == 8
         assert summary.median_regret <= most
@@ -218,6 +220,6 @@ def test_what_cannot_be_compared():
         exhaustive(pair, matmul, npu_alone, rounds=4)
     found = exhaustive(FakePair(), matmul, npu_alone, rounds=4)
     with pytest.raises(PartitionError, match="was not measured"):
-        regret_of(solve(measured(FakePair()), matmul), found)
+        regret_between(solve(measured(FakePair()), matmul).split, 1.0, found)
     with pytest.raises(MeasurementError, match="no regrets"):
         summarize([])

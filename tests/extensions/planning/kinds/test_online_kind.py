@@ -17,11 +17,11 @@ from pytest_npubench.campaign.served_load import block
 from pytest_npubench.errors import HardwareFileError, MeasurementError
 from pytest_npubench.extensions.planning.joining_pairs import PairVisit, pause_s
 from pytest_npubench.extensions.planning.kinds.online import KIND, predicted
+from pytest_npubench.extensions.planning.latency_errors import latency_errors
 from pytest_npubench.extensions.planning.virtual.buckets import BucketCost
 from pytest_npubench.predictors.lens import BucketProfile, BucketTiming
 from pytest_npubench.serving.arrivals import load_of
 from pytest_npubench.serving.metrics import RequestRecord
-from pytest_npubench.stats.latency_errors import latency_errors
 from pytest_npubench.suites import case_kind, suite
 from pytest_npubench.suites.buckets.plan import ONLINE, chosen_plans
 from pytest_npubench.suites.hardware_files import load_hardware

@@ -1,6 +1,6 @@
 """Run by test_vllm.py with an interpreter that has vLLM: serves every scenario, one engine after another, as JSON.
 
-Beside the runs it tells what vLLM says to configurations that layered prefill refuses, and how it reads our flags.
+Beside the runs it tells what vLLM says to configurations that layered prefill refuses.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from pytest_npubench.extensions.vllm.engine import VllmEngine
-from pytest_npubench.extensions.vllm.layered.settings import LayeredSettings, serve_flags
-from pytest_npubench.extensions.vllm.layered.settings import engine_arguments as layered_arguments
 from pytest_npubench.extensions.vllm.settings import EngineSettings, engine_arguments, environment
 from pytest_npubench.extensions.vllm.worker import ExpertCounter
 
@@ -31,7 +29,6 @@ def main() -> None:
     answers = {run["name"]: serve(run, plan["models"]) for run in plan["runs"]}
     base = engine_settings({"policy": "layered", "settings": []}, plan["models"])
     answers["refusals"] = {name: refusal(base, changes) for name, changes in WRONG.items()}
-    answers["flags"] = parsed_flags(plan["models"]["moe"])
     Path(sys.argv[2]).write_text(json.dumps(answers), encoding="utf-8")
 
 
@@ -122,17 +119,6 @@ def refusal(base: EngineSettings, changes: dict[str, Any]) -> str:
     except Exception as error:  # noqa: BLE001 - whatever it is, the test reads it
         return f"{type(error).__name__}: {error}"
     return "started"
-
-
-def parsed_flags(model: str) -> dict[str, Any]:
-    """What vLLM's own parser makes of our flags, beside what we meant."""
-    from vllm.engine.arg_utils import EngineArgs
-    from vllm.utils.argparse_utils import FlexibleArgumentParser
-
-    meant = layered_arguments(LayeredSettings(), max_model_len=4096, max_num_seqs=256)
-    parser = EngineArgs.add_cli_args(FlexibleArgumentParser())
-    read = EngineArgs.from_cli_args(parser.parse_args(["--model", model, *serve_flags(meant)]))
-    return {"meant": meant, "read": {name: getattr(read, name) for name in meant}}
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Settings as vLLM's arguments and flags, without vLLM."""
+"""Settings as vLLM's arguments, without vLLM."""
 
 from __future__ import annotations
 
@@ -10,11 +10,8 @@ import pytest
 from pytest_npubench.errors import ConfigError
 from pytest_npubench.extensions.vllm.layered.settings import (
     CONFIG_KEY,
-    SCHEDULER,
-    WORKER,
     LayeredSettings,
     engine_arguments,
-    serve_flags,
 )
 
 
@@ -60,12 +57,3 @@ def test_an_iteration_has_room_for_what_sets_off_beside_all_others(
     arguments = engine_arguments(settings, max_model_len=4096, max_num_seqs=256)
     assert (arguments["enable_chunked_prefill"], arguments["max_num_batched_tokens"]) == (chunked, tokens)
     assert tokens >= settings.needed_batch_tokens(max_model_len=4096, max_num_seqs=256)
-
-
-def test_flags_of_vllm_serve() -> None:
-    flags = serve_flags(engine_arguments(LayeredSettings(), max_model_len=4096, max_num_seqs=256))
-    assert flags[:4] == ("--scheduler-cls", SCHEDULER, "--worker-cls", WORKER)
-    assert {"--enforce-eager", "--no-enable-prefix-caching", "--no-async-scheduling"} < set(flags)
-    assert "--no-enable-chunked-prefill" in flags
-    assert flags[flags.index("--max-num-batched-tokens") + 1] == "8448"
-    assert json.loads(flags[-1])[CONFIG_KEY]["tokens_per_iteration"] == 512

@@ -160,7 +160,3 @@ def test_prompt_scores_were_given(answers: Answers) -> None:
 def test_vllm_does_not_start_where_tokens_could_be_wrong(answers: Answers, wrong: str, how: str) -> None:
     assert "ConfigError: layered prefill in vLLM cannot start" in answers["refusals"][wrong]
     assert how in answers["refusals"][wrong]
-
-
-def test_vllm_s_own_parser_reads_our_flags(answers: Answers) -> None:
-    assert answers["flags"]["read"] == answers["flags"]["meant"]

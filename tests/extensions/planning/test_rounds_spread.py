@@ -7,8 +7,8 @@ import pytest
 from scipy import stats
 
 from pytest_npubench.errors import MeasurementError
+from pytest_npubench.extensions.planning.rounds_spread import half_width, most_misses
 from pytest_npubench.stats.checks import FloatArray
-from pytest_npubench.stats.rounds_spread import half_width, most_misses
 
 COVERAGE = 0.9
 NUM_CAMPAIGNS = 4000

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_npubench.errors import MeasurementError
-from pytest_npubench.stats.latency_errors import LATENCIES, latency_errors
+from pytest_npubench.extensions.planning.latency_errors import LATENCIES, latency_errors
 
 
 @dataclass

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pytest_npubench.cli.run_files import requests_text
 from pytest_npubench.errors import WorkloadError
-from pytest_npubench.workloads.measured_run import measured_run
+from pytest_npubench.extensions.planning.measured_run import measured_run
+from pytest_npubench.serving.metrics import RequestRecord
 
 ROW = {"input_toks": 7, "output_toks": 5, "queued_ts": 10.0, "first_token_ts": 10.2, "last_token_ts": 10.6}
 
@@ -37,6 +40,14 @@ def test_a_folder_with_its_engine_arguments(tmp_path: Path) -> None:
     assert (second.arrival_s, second.tpot_s) == (1.0, 0.0)
     assert [request.arrival_s for request in run.load()] == [0.0, 1.0]
     assert run.records()[0].token_times_s == pytest.approx((0.2, 0.3, 0.4, 0.5, 0.6))
+
+
+def test_what_npubench_load_writes_is_read_again(tmp_path: Path) -> None:
+    served = RequestRecord(arrival_s=1.0, token_times_s=(1.5, 1.7), prompt_tokens=7, output_tokens=2)
+    (tmp_path / "requests.jsonl").write_text(requests_text([served, replace(served, output_tokens=3)]), "utf-8")
+    (only,) = measured_run(tmp_path).requests  # the other was not served to its end
+    assert (only.prompt_tokens, only.output_tokens, only.ttft_s) == pytest.approx((7, 2, 0.5))
+    assert only.e2e_s == pytest.approx(0.7)
 
 
 def test_vllm_s_own_statistics_are_stamps(tmp_path: Path) -> None:
