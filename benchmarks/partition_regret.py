@@ -15,20 +15,16 @@ import random
 from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter
-from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from pytest_npubench.errors import MeasurementError, PartitionError
-from pytest_npubench.extensions.pairs.partition.matmul import GPU, Matmul, Split
+from pytest_npubench.errors import PartitionError
+from pytest_npubench.extensions.pairs.partition.matmul import Matmul, Split
 from pytest_npubench.extensions.pairs.partition.model_shapes import distinct, operators
 from pytest_npubench.extensions.pairs.partition.options import SplitOptions
+from pytest_npubench.extensions.pairs.partition.output_check import check_split_computes, exact_product
 from pytest_npubench.extensions.pairs.partition.profile import PartitionProfile
 from pytest_npubench.extensions.pairs.partition.profile_file import write_profile
 from pytest_npubench.extensions.pairs.partition.profiler import measure_profile
 from pytest_npubench.extensions.pairs.partition.regret import (
-    MAX_RELATIVE_ERROR,
     MIN_ROUNDS,
     MeasuredSplits,
     Regret,
@@ -96,17 +92,17 @@ def exhaustive(
     seed: int = 0,
     mechanism: str | None = None,
 ) -> MeasuredSplits:
-    """Load and run all of them, shuffled anew in each round, and check every output.
+    """Load them, check every output against float64, and run all in each round, shuffled anew.
 
-    The reference is float64 from the pair's operands where it shows them, else the first split that is the GPU's
-    alone. Raises PartitionError below 4 rounds, on no split, and where there is no reference; MeasurementError where
-    an output is wrong.
+    Raises PartitionError below 4 rounds and on no split, MeasurementError where an output is wrong.
     """
     if rounds < MIN_ROUNDS or not splits:
         raise PartitionError(f"{rounds} rounds of {len(splits)} splits; want {MIN_ROUNDS} or more of at least one")
     wanted = tuple(dict.fromkeys(splits))
     pair.load(matmul, wanted)
-    errors = output_errors(pair, matmul, wanted, mechanism)
+    exact = exact_product(pair, matmul)
+    for split in wanted:
+        check_split_computes(pair, exact, split)
     samples_s: dict[Split, list[float]] = {split: [] for split in wanted}
     order, shuffler = list(wanted), random.Random(seed)
     for _ in range(rounds):
@@ -117,40 +113,7 @@ def exhaustive(
         matmul=matmul,
         splits=wanted,
         samples_s=tuple(tuple(samples_s[split]) for split in wanted),
-        relative_errors=errors,
     )
-
-
-def output_errors(pair: UnitPair, matmul: Matmul, splits: Sequence[Split], mechanism: str | None) -> tuple[float, ...]:
-    reference = reference_output(pair, matmul, splits, mechanism)
-    scale = float(np.abs(reference).max())
-    errors = []
-    for split in splits:
-        pair.run(matmul, split, mechanism=mechanism)
-        error = float(np.abs(pair.output(matmul) - reference).max()) / scale
-        if not error <= MAX_RELATIVE_ERROR:
-            raise MeasurementError(
-                f"{matmul.name} x {matmul.tokens}: {split} is wrong by {error:.2g} of the largest output;"
-                f" want at most {MAX_RELATIVE_ERROR:g}"
-            )
-        errors.append(error)
-    return tuple(errors)
-
-
-def reference_output(
-    pair: UnitPair, matmul: Matmul, splits: Sequence[Split], mechanism: str | None
-) -> NDArray[np.floating[Any]]:
-    """[rows, tokens]."""
-    operands = getattr(pair, "operands", None)
-    if operands is not None:
-        weight, activation = operands(matmul)
-        product: NDArray[np.float64] = weight.astype(np.float64) @ activation.astype(np.float64)
-        return product
-    alone = next((split for split in splits if split.units == (GPU,)), None)
-    if alone is None:
-        raise PartitionError(f"{matmul.name}: no split of the GPU alone to hold the outputs against")
-    pair.run(matmul, alone, mechanism=mechanism)
-    return pair.output(matmul)
 
 
 def show_profile(profile: PartitionProfile, seconds: float) -> None:

@@ -13,7 +13,7 @@ hidden 4096, 32 heads, 8 KV heads of 128, intermediate 14336: 2 * 218.1e6 per to
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -22,8 +22,9 @@ from numpy.typing import NDArray
 
 from pytest_npubench.core.measurement import Phase
 from pytest_npubench.errors import PartitionError
-from pytest_npubench.extensions.pairs.partition.matmul import Matmul, Split, check_split
-from pytest_npubench.extensions.pairs.partition.unit import SplitTiming
+from pytest_npubench.extensions.pairs.partition.matmul import GPU, Matmul, Split, alone, check_split
+from pytest_npubench.extensions.pairs.partition.output_check import exact_product
+from pytest_npubench.extensions.pairs.partition.unit import SplitTiming, UnitPair
 
 STAGES = (
     ("attention_q", "attention_k", "attention_v"),
@@ -94,7 +95,7 @@ class LayerTiming:
         return sum(stage.sync_s for stage in self.stages)
 
 
-class LayerPair(Protocol):
+class LayerPair(UnitPair, Protocol):
     """A pair whose process can run a layer: the host pair."""
 
     def call(self, method: str, *arguments: object, **keywords: object) -> Any: ...
@@ -140,6 +141,22 @@ class DecoderLayer:
         """One pass on the dynamic unit alone, whose output is the reference."""
         timing: LayerTiming = self._pair.call("run_layer_alone")
         return timing
+
+    def check(self) -> None:
+        """A pass with the splits and one on the dynamic unit alone: each operator's output is held against what the
+        activation that it read makes in float64. Raises MeasurementError where it is something else."""
+        self._check_pass(self.run, self._splits)
+        self._check_pass(self.run_alone, {})
+
+    def _check_pass(self, run: Callable[[], LayerTiming], splits: Mapping[str, Split]) -> None:
+        names = [name for stage in stages_of(self._splits) for name in stage]
+        matmuls = {name: self.shape.matmul(name, self.num_tokens) for name in names}
+        for matmul in matmuls.values():
+            self._pair.spoil_output(matmul)
+        run()
+        for name, matmul in matmuls.items():
+            split = splits.get(name, alone(matmul, GPU))
+            exact_product(self._pair, matmul).check(split, self._pair.output(matmul))
 
     def output(self) -> NDArray[np.float32]:
         """[num_tokens, hidden] of the last pass."""

@@ -21,19 +21,16 @@ import numpy as np
 from pytest_npubench.errors import MeasurementError, PartitionError
 from pytest_npubench.extensions.pairs.partition.matmul import Matmul, Split
 
-MAX_RELATIVE_ERROR = 1e-4  # of outputs in float32 against a reference, over the largest output
 MIN_ROUNDS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredSplits:
-    """total seconds of each split, one a round, in the order of the rounds. relative_errors: of each split's output
-    against the reference, the largest difference over the largest output."""
+    """total seconds of each split, one a round, in the order of the rounds."""
 
     matmul: Matmul
     splits: tuple[Split, ...]
     samples_s: tuple[tuple[float, ...], ...]
-    relative_errors: tuple[float, ...]
 
     def choosing_s(self, split: Split) -> float:
         """Median over the rounds that choose: every other one."""

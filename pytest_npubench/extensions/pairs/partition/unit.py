@@ -82,6 +82,14 @@ class UnitPair(Protocol):
         """[rows, tokens]: what the last run of this operator left in the shared buffer."""
         ...
 
+    def spoil_output(self, matmul: Matmul) -> None:
+        """Fill that buffer with NaN, so that what the next run leaves out is seen."""
+        ...
+
+    def operands(self, matmul: Matmul) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """The weight [rows, cols] and the activation [cols, tokens] of a loaded operator, as they are now."""
+        ...
+
     def round_trips_s(self, mechanism: str, num_trips: int) -> tuple[float, ...]:
         """One unit signals, the other answers: the seconds of each trip."""
         ...

@@ -28,7 +28,8 @@ def npu_time_s(rows: int, cols: int, padded: int) -> float:
 
 
 class FakePair:
-    """UnitPair. wrong: a strategy whose outputs are spoiled; noise: the largest relative error of a time."""
+    """UnitPair. wrong: a strategy whose outputs are twice as large; wrong_unit: of that strategy the rows and tokens of
+    that unit alone; noise: the largest relative error of a time."""
 
     def __init__(
         self,
@@ -39,12 +40,13 @@ class FakePair:
         noise: float = 0.0,
         hides_sync: bool = False,
         wrong: str | None = None,
+        wrong_unit: str | None = None,
         gpu_s: Callable[[int, int, int], float] = gpu_time_s,
         npu_s: Callable[[int, int, int], float] = npu_time_s,
-        shows_operands: bool = True,
     ) -> None:
         self.factors, self.sync_s, self.copy_s_per_byte = factors, sync_s, copy_s_per_byte
-        self.noise, self.hides_sync, self.wrong = noise, hides_sync, wrong
+        self.noise, self.hides_sync = noise, hides_sync
+        self.wrong, self.wrong_unit = wrong, wrong_unit
         self.gpu_s, self.npu_s = gpu_s, npu_s
         self.now_s = 0.0
         self.num_runs = 0
@@ -53,8 +55,6 @@ class FakePair:
         self._loaded: dict[Matmul, set[Split]] = {}
         self._last: dict[Matmul, Split] = {}
         self._outputs: dict[Matmul, NDArray[np.float32]] = {}
-        if shows_operands:
-            self.operands = self._operands
 
     gpu = UnitFacts(name="fake gpu", role=GPU, static_shapes=False)
     npu = UnitFacts(name="fake npu", role=NPU, static_shapes=True, tile=32)
@@ -97,12 +97,22 @@ class FakePair:
         )
 
     def output(self, matmul: Matmul) -> NDArray[np.float32]:
+        """NaN where no part of the last run has written."""
         if matmul not in self._outputs:
-            weight, activation = self._operands(matmul)
+            weight, activation = self.operands(matmul)
             self._outputs[matmul] = weight @ activation
-        return self._outputs[matmul] * np.float32(2 if self._last[matmul].strategy == self.wrong else 1)
+        output = np.full((matmul.rows, matmul.tokens), np.nan, dtype=np.float32)
+        for part in self._last[matmul].parts if matmul in self._last else ():
+            rows = slice(part.first_row, part.first_row + part.num_rows)
+            tokens = slice(part.first_token, part.first_token + part.num_tokens)
+            is_wrong = self._last[matmul].strategy == self.wrong and self.wrong_unit in (None, part.unit)
+            output[rows, tokens] = self._outputs[matmul][rows, tokens] * np.float32(1 + is_wrong)
+        return output
 
-    def _operands(self, matmul: Matmul) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    def spoil_output(self, matmul: Matmul) -> None:
+        self._last.pop(matmul, None)
+
+    def operands(self, matmul: Matmul) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         generator = np.random.default_rng(matmul.rows)
         weight = generator.standard_normal((matmul.rows, matmul.cols), dtype=np.float32)
         return weight, np.ones((matmul.cols, matmul.tokens), dtype=np.float32)

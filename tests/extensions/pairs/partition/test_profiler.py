@@ -184,7 +184,7 @@ def test_the_best_is_reported_from_other_rounds_than_it_was_chosen_from():
 
 
 def test_rounds_are_shuffled_and_every_split_is_in_each():
-    orders: list[tuple[str, ...]] = []
+    orders = []
 
     class Watched(FakePair):
         def run(self, matmul, split, *, mechanism=None):
@@ -195,29 +195,26 @@ def test_rounds_are_shuffled_and_every_split_is_in_each():
     splits = all_splits(matmul, OPTIONS)
     pair = Watched(gpu_s=lambda rows, cols, tokens: 0.02, npu_s=lambda rows, cols, tokens: 0.02)
     exhaustive(pair, matmul, splits, rounds=4)
-    rounds = [tuple(orders[index : index + len(splits)]) for index in range(len(splits), 5 * len(splits), len(splits))]
+    orders = orders[-4 * len(splits) :]
+    rounds = [tuple(orders[index : index + len(splits)]) for index in range(0, 4 * len(splits), len(splits))]
     assert all(set(order) == set(splits) for order in rounds)
     assert len(set(rounds)) == 4
 
 
-def test_an_output_that_is_wrong_is_an_error():
-    matmul = SHAPES[0].matmul(64)
-    for shows_operands in (True, False):
-        pair = FakePair(wrong="weight_centric", shows_operands=shows_operands)
-        with pytest.raises(MeasurementError, match=r"attention_q x 64: Split\(strategy='weight_centric'.* is wrong by"):
-            exhaustive(pair, matmul, all_splits(matmul, OPTIONS), rounds=4)
-    good = exhaustive(FakePair(), matmul, all_splits(matmul, OPTIONS), rounds=4)
-    assert max(good.relative_errors) < 1e-5
+def test_an_output_that_is_wrong_is_an_error_before_anything_is_timed():
+    matmul, pair = SHAPES[0].matmul(64), FakePair(wrong="weight_centric")
+    splits = all_splits(matmul, OPTIONS)
+    with pytest.raises(MeasurementError, match=r"weight_centric of attention_q .* x 64 computes something else"):
+        exhaustive(pair, matmul, splits, rounds=4)
+    assert pair.num_runs <= 2 * len(splits)
 
 
 def test_what_cannot_be_compared():
-    matmul, pair = SHAPES[0].matmul(64), FakePair(shows_operands=False)
+    matmul, pair = SHAPES[0].matmul(64), FakePair()
     splits = all_splits(matmul, OPTIONS)
     with pytest.raises(PartitionError, match="3 rounds of 8 splits; want 4 or more"):
         exhaustive(pair, matmul, splits, rounds=3)
     npu_alone = [split for split in splits if split.units == (NPU,)]
-    with pytest.raises(PartitionError, match="no split of the GPU alone to hold the outputs against"):
-        exhaustive(pair, matmul, npu_alone, rounds=4)
     found = exhaustive(FakePair(), matmul, npu_alone, rounds=4)
     with pytest.raises(PartitionError, match="was not measured"):
         regret_between(solve(measured(FakePair()), matmul).split, 1.0, found)

@@ -12,7 +12,7 @@ from typing import Any
 from pytest_npubench.core.clock import perf_counter
 from pytest_npubench.errors import PartitionError
 from pytest_npubench.extensions.pairs.partition.layer import OUTPUT, STAGES, LayerShape, LayerTiming, stages_of
-from pytest_npubench.extensions.pairs.partition.matmul import GPU, Matmul, Part, Split
+from pytest_npubench.extensions.pairs.partition.matmul import GPU, Split, alone
 from pytest_npubench.extensions.pairs.partition.units.operands import activation_length
 from pytest_npubench.extensions.pairs.partition.units.signals import FLAG, check_mechanism
 from pytest_npubench.extensions.pairs.partition.units.split_units import Prepared, SplitUnits
@@ -63,11 +63,11 @@ class LayerRun:
         self.compiled: dict[tuple[int, int, int], float] = {}
         self._stages = stages_of(splits)
         self._matmuls = {name: shape.matmul(name, num_tokens) for stage in self._stages for name in stage}
-        alone = {name: _alone(matmul) for name, matmul in self._matmuls.items()}
-        chosen = {name: splits.get(name, alone[name]) for name in self._matmuls}
-        self._load(alone, chosen)
+        whole = {name: alone(matmul, GPU) for name, matmul in self._matmuls.items()}
+        chosen = {name: splits.get(name, whole[name]) for name in self._matmuls}
+        self._load(whole, chosen)
         self._split_work = tuple(self._stage_work(stage, chosen) for stage in self._stages)
-        self._alone_work = tuple(self._stage_work(stage, alone) for stage in self._stages)
+        self._alone_work = tuple(self._stage_work(stage, whole) for stage in self._stages)
         self._inputs = tuple(self._input(stage[0]) for stage in self._stages)
         self._outputs = self._read_outputs()
         self._fill()
@@ -118,12 +118,12 @@ class LayerRun:
         cos, sin = self._rope
         return self._torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
 
-    def _load(self, alone: Mapping[str, Split], chosen: Mapping[str, Split]) -> None:
+    def _load(self, whole: Mapping[str, Split], chosen: Mapping[str, Split]) -> None:
         for stage in self._stages:
             length = max(activation_length(self._matmuls[name], (chosen[name],)) for name in stage)
             for name in stage:
                 compiled = self._units.load(
-                    self._matmuls[name], (alone[name], chosen[name]), source=f"layer.{stage[0]}", length=length
+                    self._matmuls[name], (whole[name], chosen[name]), source=f"layer.{stage[0]}", length=length
                 )
                 self.compiled.update(compiled)
 
@@ -172,15 +172,3 @@ class LayerRun:
 
     def _array(self, name: str) -> Any:
         return self._torch.from_numpy(self._units.store.view(name))
-
-
-def _alone(matmul: Matmul) -> Split:
-    part = Part(
-        unit=GPU,
-        first_row=0,
-        num_rows=matmul.rows,
-        first_token=0,
-        num_tokens=matmul.tokens,
-        padded_tokens=matmul.tokens,
-    )
-    return Split(strategy="alone", parts=(part,))

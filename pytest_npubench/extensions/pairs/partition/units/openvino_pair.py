@@ -161,6 +161,9 @@ class OpenVinoPair:
     def output(self, matmul: Matmul) -> Floats:
         return self._operands[matmul].result
 
+    def spoil_output(self, matmul: Matmul) -> None:
+        self._operands[matmul].result[...] = np.nan
+
     def operands(self, matmul: Matmul) -> tuple[Floats, Floats]:
         """The weight [rows, cols] and the activation [cols, tokens] of a loaded operator."""
         operand = self._operands[matmul]

@@ -1,14 +1,12 @@
 """Measures splits on an open pair of units: weights are made once, splits take turns on them.
 
-Every split's output is compared with what the GPU alone makes of the operator, in float32, before it is timed.
+Before it is timed, every split is run by every mechanism of the pair, and its output compared with the product in
+float64.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-
-import numpy as np
-from numpy.typing import NDArray
 
 from pytest_npubench.backends.protocol import Runtime
 from pytest_npubench.campaign.rounds import failure_reason
@@ -16,15 +14,15 @@ from pytest_npubench.campaign.visits import Round, Visit
 from pytest_npubench.core.clock import perf_counter
 from pytest_npubench.errors import MeasurementError, PartitionError
 from pytest_npubench.extensions.pairs.lost_unit import LastWords
-from pytest_npubench.extensions.pairs.partition.matmul import GPU, Matmul, Split, alone
+from pytest_npubench.extensions.pairs.partition.matmul import Matmul, Split
 from pytest_npubench.extensions.pairs.partition.model_shapes import operators
+from pytest_npubench.extensions.pairs.partition.output_check import check_split_computes, exact_product
 from pytest_npubench.extensions.pairs.partition.profile import PartitionProfile
 from pytest_npubench.extensions.pairs.partition.profiler import measure_profile
-from pytest_npubench.extensions.pairs.partition.regret import MAX_RELATIVE_ERROR
 from pytest_npubench.extensions.pairs.partition.solver import solve
 from pytest_npubench.extensions.pairs.partition.units import open_pair
 from pytest_npubench.extensions.pairs.suites.partition.plan import PartitionPlan
-from pytest_npubench.extensions.pairs.suites.partition.points import OpenPair, OperatorPoint, PairPoint
+from pytest_npubench.extensions.pairs.suites.partition.points import OpenPair, PairPoint
 
 Shape = tuple[int, int]  # rows, columns
 PROFILE_SHARE = 0.3  # of the campaign's budget
@@ -40,7 +38,6 @@ class PartitionBench:
         self._opened = OpenPair(units=units, plan=plan)
         self._units, self._plan = units, plan
         self._words = LastWords()
-        self._references: dict[Matmul, NDArray[np.float32]] = {}
 
     def load(
         self,
@@ -48,8 +45,8 @@ class PartitionBench:
         earlier: Sequence[Round],
         stage: Callable[[str], None],
     ) -> Mapping[str, str]:
-        """A profile, where anything is to be decided; then weights and graphs of each operator, and what the GPU alone
-        makes of it. An operator that cannot be had takes its points along."""
+        """A profile, where anything is to be decided; then weights and graphs of each operator. An operator that cannot
+        be had takes its points along, a split that computes something else its own."""
         failures = self._decide(points, stage)
         by_matmul: dict[Matmul, dict[str, Split]] = {}
         for point in points:
@@ -57,11 +54,7 @@ class PartitionBench:
                 by_matmul.setdefault(matmul, {})[point.name] = split
         for index, (matmul, splits) in enumerate(by_matmul.items()):
             stage(f"compiling operator {index + 1}/{len(by_matmul)}")
-            try:
-                with self._words.kept():
-                    self._load(matmul, tuple(splits.values()))
-            except Exception as error:  # noqa: BLE001 - no memory, a graph that does not compile: its cases say so
-                failures |= {name: failure_reason(name, error) for name in splits}
+            failures |= self._load(matmul, splits)
         return failures
 
     def _decide(self, points: Sequence[PairPoint], stage: Callable[[str], None]) -> dict[str, str]:
@@ -107,18 +100,30 @@ class PartitionBench:
             on_progress=lambda progress: stage(f"profiling {progress.operator}, round {progress.num_rounds}"),
         )
 
-    def _load(self, matmul: Matmul, splits: Sequence[Split]) -> None:
-        whole = alone(matmul, GPU)
-        self._units.load(matmul, tuple(dict.fromkeys((whole, *splits))))
-        self._units.run(matmul, whole)
-        self._references[matmul] = self._units.output(matmul).copy()
+    def _load(self, matmul: Matmul, splits: Mapping[str, Split]) -> dict[str, str]:
+        """Loads an operator's splits, by their points' names, and checks each. Returns why by name for those that
+        cannot be used."""
+        try:
+            with self._words.kept():
+                self._units.load(matmul, tuple(dict.fromkeys(splits.values())))
+                exact = exact_product(self._units, matmul)
+        except Exception as error:  # noqa: BLE001 - no memory, a graph that does not compile: its cases say so
+            return {name: failure_reason(name, error) for name in splits}
+        failures = {}
+        for name, split in splits.items():
+            try:
+                with self._words.kept():
+                    check_split_computes(self._units, exact, split)
+            except Exception as error:  # noqa: BLE001 - likewise
+                failures[name] = failure_reason(name, error)
+        return failures
 
     def warm_up(self, point: PairPoint) -> tuple[float, bool]:
-        """Runs once for the caches, once for the time; a split's output is checked in between. Raises MeasurementError
-        where it is wrong."""
+        """Checks what was not loaded before, then visits once for the caches and once for the time. Raises
+        MeasurementError where an output is wrong."""
+        with self._words.kept():
+            point.check(self._opened)
         self.sample(point, 0)
-        if isinstance(point, OperatorPoint):
-            self._check(point)
         started_s = perf_counter()
         self.sample(point, 0)
         return perf_counter() - started_s, True
@@ -129,13 +134,6 @@ class PartitionBench:
 
     def close(self) -> None:
         self._units.close()
-
-    def _check(self, point: OperatorPoint) -> None:
-        reference = self._references[point.matmul]
-        error = float(np.abs(self._units.output(point.matmul) - reference).max() / np.abs(reference).max())
-        if not error <= MAX_RELATIVE_ERROR:
-            what = f"{point.split_on(self._opened).strategy} of {point.matmul.name}: its output"
-            raise MeasurementError(f"{what} is off by {error:.2g} of the largest; want at most {MAX_RELATIVE_ERROR:g}")
 
 
 def _had(profile: PartitionProfile | Exception) -> PartitionProfile:

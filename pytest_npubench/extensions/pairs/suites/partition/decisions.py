@@ -37,7 +37,6 @@ def regret(plan: PartitionPlan, matmul: Matmul, measured: Measured) -> Regret:
         matmul=matmul,
         splits=tuple(point.split for point in splits),
         samples_s=tuple(total_s(measured, point) for point in splits),
-        relative_errors=(),
     )
     decided = measured.visits(decision.name, DecisionVisit)[-1][0]  # the last: a resumed campaign decided anew
     return regret_between(every.splits[decided.split_index], decided.predicted_s, every)

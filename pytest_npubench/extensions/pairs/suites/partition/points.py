@@ -61,8 +61,12 @@ class PairPoint(VisitedOnce):
         """What the bench loads before the point is visited."""
         return ()
 
+    def check(self, opened: OpenPair) -> None:
+        """Check the outputs of what it does not load but makes in its visits. Raises MeasurementError where they are
+        wrong."""
+
     def visit(self, opened: OpenPair) -> Visit:
-        """Visit it once; what it loads is loaded."""
+        """Visit it once; what it loads is loaded and was checked."""
         raise NotImplementedError
 
 

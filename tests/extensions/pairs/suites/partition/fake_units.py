@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from extensions.pairs.partition.fake_pair import FakePair
 from pytest_npubench.errors import MeasurementError, UnitLostError
-from pytest_npubench.extensions.pairs.partition.layer import OUTPUT, LayerTiming
-from pytest_npubench.extensions.pairs.partition.matmul import Matmul, Split
+from pytest_npubench.extensions.pairs.partition.layer import LayerTiming
+from pytest_npubench.extensions.pairs.partition.matmul import GPU, Matmul, Split, alone
 from pytest_npubench.extensions.pairs.partition.unit import SplitTiming
 
 WORDS = "static unit on core 1 (process 7) was lost: killed by signal 9; its last words: the unit is on fire"
@@ -19,21 +17,20 @@ LAYER_S = {"decided": 3e-3, "npu": 5e-3, "gpu": 4e-3}
 
 class FakeUnits(FakePair):
     """dies_after: so many runs, then the unit is lost with WORDS, and closed from then on. largest: weights of more
-    elements have no memory. layer_error: by so much the layer's output differs from the GPU's own."""
+    elements have no memory."""
 
     def __init__(
         self,
         *,
         dies_after: int | None = None,
         largest: int | None = None,
-        layer_error: float = 0.0,
         **known: Any,
     ) -> None:
         super().__init__(**known)
-        self.dies_after, self.largest, self.layer_error = dies_after, largest, layer_error
+        self.dies_after, self.largest = dies_after, largest
         self.loads: list[tuple[Matmul, tuple[Split, ...]]] = []
         self.num_closed = 0
-        self._arm = "gpu"
+        self._layer: dict[Matmul, Split] = {}
 
     def load(self, matmul: Matmul, splits: Sequence[Split]) -> Any:
         self._check_alive()
@@ -60,17 +57,19 @@ class FakeUnits(FakePair):
     def call(self, method: str, *arguments: Any, **keywords: Any) -> Any:
         """The three messages of a decoder layer. A layer whose splits are all the NPU's is the arm "npu"."""
         if method == "open_layer":
-            splits = arguments[3].values()
-            self._opened = "npu" if all(split.units == ("npu",) for split in splits) else "decided"
+            shape, num_tokens, _, splits = arguments
+            self._layer = {shape.matmul(name, num_tokens): split for name, split in splits.items()}
+            self._opened = "npu" if all(split.units == ("npu",) for split in splits.values()) else "decided"
             return {}
-        self._arm = "gpu" if method == "run_layer_alone" else self._opened
-        total_s = LAYER_S[self._arm]
+        is_alone = method == "run_layer_alone"
+        self._last |= {matmul: alone(matmul, GPU) for matmul in self._layer} if is_alone else self._layer
+        total_s = LAYER_S["gpu" if is_alone else self._opened]
         stage = SplitTiming(total_s=total_s, gpu_s=total_s, npu_s=None, sync_s=1e-4)
         return LayerTiming(total_s=total_s, stages=(stage,))
 
     def view(self, name: str) -> Any:
-        assert name == OUTPUT
-        return np.full((2, 2), 1.0 if self._arm == "gpu" else 1.0 + self.layer_error, dtype=np.float32)
+        """A pair that has arrays may have layers."""
+        raise AssertionError(f"nothing looks at {name}")
 
     def close(self) -> None:
         super().close()

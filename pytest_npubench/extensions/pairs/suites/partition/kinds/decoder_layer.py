@@ -1,8 +1,8 @@
 """A whole decoder layer, attention and feed-forward, as the solver splits it (HeteroInfer, Figs. 13 and 16).
 
-Prefill of the largest graph size and one decode step after as many tokens; outputs are held against one unit's in
-float32. The speed-up is over the better unit alone; it is shown and compared with accepted sessions, and has no limit:
-two equal units bound by one memory have little to gain in decode.
+Prefill of the largest graph size and one decode step after as many tokens; before it is timed, each operator's output
+is held against float64. The speed-up is over the better unit alone; it is shown and compared with accepted sessions,
+and has no limit: two equal units bound by one memory have little to gain in decode.
 """
 
 from __future__ import annotations
@@ -11,17 +11,13 @@ import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-import numpy as np
-
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.visits import Visit
 from pytest_npubench.core.case import Axes, Case
-from pytest_npubench.errors import MeasurementError
 from pytest_npubench.extensions.pairs.paired_rounds import all_visits, time_metric
 from pytest_npubench.extensions.pairs.partition.layer import DecoderLayer, LayerShape
 from pytest_npubench.extensions.pairs.partition.matmul import Matmul, Split
 from pytest_npubench.extensions.pairs.partition.model_shapes import operators
-from pytest_npubench.extensions.pairs.partition.regret import MAX_RELATIVE_ERROR
 from pytest_npubench.extensions.pairs.partition.strategies import strategy
 from pytest_npubench.extensions.pairs.suites.partition.experiment import PartitionExperiment, ratio_metric
 from pytest_npubench.extensions.pairs.suites.partition.plan import PartitionPlan
@@ -74,13 +70,14 @@ class LayerPoint(PairPoint):
     def undecided(self, plan: PartitionPlan) -> tuple[Matmul, ...]:
         return tuple(self._matmuls(plan).values())
 
+    def check(self, opened: OpenPair) -> None:
+        for splits in self._arms(opened):
+            self._layer(opened, splits).check()
+
     def visit(self, opened: OpenPair) -> LayerVisit:
-        """Raises MeasurementError where an output differs from the dynamic unit's alone."""
-        matmuls, options = self._matmuls(opened.plan), opened.plan.options
-        decided = {name: opened.decision(matmul).split for name, matmul in matmuls.items()}
-        static = {name: next(iter(strategy("npu_only").splits(matmul, options))) for name, matmul in matmuls.items()}
-        decided_s, decided_sync_s, gpu_beside_decided_s = self._pass_s(opened, "decided", decided)
-        npu_s, npu_sync_s, gpu_beside_npu_s = self._pass_s(opened, "npu", static)
+        decided, static = self._arms(opened)
+        decided_s, decided_sync_s, gpu_beside_decided_s = self._pass_s(opened, decided)
+        npu_s, npu_sync_s, gpu_beside_npu_s = self._pass_s(opened, static)
         return LayerVisit(
             decided_s=decided_s,
             decided_sync_s=decided_sync_s,
@@ -94,18 +91,22 @@ class LayerPoint(PairPoint):
         shape = layer_shape(plan.model)
         return {name: shape.matmul(name, self.tokens) for name in OPERATORS}
 
-    def _pass_s(self, opened: OpenPair, arm: str, splits: Mapping[str, Split]) -> tuple[float, float, float]:
-        """Seconds of a pass, of its synchronisation, and of the dynamic unit alone."""
+    def _arms(self, opened: OpenPair) -> tuple[Mapping[str, Split], Mapping[str, Split]]:
+        """The operators' splits: as the solver decided, and all on the static unit."""
+        matmuls, options = self._matmuls(opened.plan), opened.plan.options
+        decided = {name: opened.decision(matmul).split for name, matmul in matmuls.items()}
+        static = {name: next(iter(strategy("npu_only").splits(matmul, options))) for name, matmul in matmuls.items()}
+        return decided, static
+
+    def _layer(self, opened: OpenPair, splits: Mapping[str, Split]) -> DecoderLayer:
         shape = layer_shape(opened.plan.model)
-        layer = DecoderLayer(opened.units, shape, splits=splits, num_tokens=self.tokens, context=self.context)
+        return DecoderLayer(opened.units, shape, splits=splits, num_tokens=self.tokens, context=self.context)
+
+    def _pass_s(self, opened: OpenPair, splits: Mapping[str, Split]) -> tuple[float, float, float]:
+        """Seconds of a pass, of its synchronisation, and of the dynamic unit alone."""
+        layer = self._layer(opened, splits)
         gpu_s = [layer.run_alone().total_s for _ in range(NUM_RUNS)]
-        reference = layer.output().copy()
         runs = [layer.run() for _ in range(NUM_RUNS)]
-        error = float(np.abs(layer.output() - reference).max() / np.abs(reference).max())
-        if not error <= MAX_RELATIVE_ERROR:
-            raise MeasurementError(
-                f"{self.name}, {arm}: output off by {error:.2g}; want at most {MAX_RELATIVE_ERROR:g}"
-            )
         median = statistics.median
         return median(run.total_s for run in runs), median(run.sync_s for run in runs), median(gpu_s)
 
