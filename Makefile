@@ -35,7 +35,7 @@ BRIEF := --no-header --tb=line -r N -o verbosity_test_cases=-1
 .PHONY: bench test test-all test-vllm preflight preflight-qualcomm lint docs pictures audit clean
 
 bench: $(VENV)/.bench
-	$(BIN)/python -m pytest -m cpu suites/ --npubench-report $(REPORT) --npubench-disturbed mark --benchmark-disable $(BRIEF)
+	$(BIN)/python -m pytest -m cpu suites/ --npubench-report $(REPORT) --npubench-disturbed mark $(BRIEF)
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest $(TESTS) -m "not soak" $(WORKERS)

@@ -18,6 +18,7 @@ from pytest_npubench.errors import BrokenEntryError
 
 WHAT, GROUP = "command", "pytest_npubench.commands"
 OWN = {
+    "demo": "plant a slowdown on this machine, and show how a run reports it",
     "run": "run the suites with pytest",
     "probe": "say which devices are found, or why none is",
     "selfcheck": "plant faults on your own device, and say whether the gate finds them",

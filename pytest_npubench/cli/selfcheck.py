@@ -183,7 +183,7 @@ class _Stage:
         )
         records = _records(journal)
         if not records:
-            raise _why_not(done.stdout + done.stderr, self._marker)
+            raise why_not(done.stdout + done.stderr, self._marker)
         return Session(records=records, accepted=_accepted(baselines, {one["session"] for one in records.values()}))
 
     def let_in(self, session: Session) -> Session:
@@ -225,7 +225,7 @@ def _accepted(baselines: Path, sessions: Collection[str]) -> frozenset[str]:
     )
 
 
-def _why_not(output: str, marker: str) -> DeviceUnavailableError | MeasurementError:
+def why_not(output: str, marker: str) -> DeviceUnavailableError | MeasurementError:
     """Why nothing was measured, in the words of the skipped tests, else by the last line of the output."""
     lines = [line for line in output.splitlines() if line.strip()]
     skipped = [line.partition(": ")[2].partition(": ")[2] or line for line in lines if line.startswith("SKIPPED ")]

@@ -6,7 +6,8 @@ its statistics come out exactly ours. Only its public interface is used.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -73,6 +74,15 @@ class BenchmarkBridge:
         """The measured clock frequency changes from run to run and would make every two machines differ."""
         for name in ("hz_actual", "hz_actual_friendly"):
             machine_info.get("cpu", {}).pop(name, None)
+
+    @pytest.hookimpl(tryfirst=True, optionalhook=True)
+    def pytest_benchmark_group_stats(
+        self, config: pytest.Config, benchmarks: Sequence[Mapping[str, Any]]
+    ) -> list[Any] | None:
+        """Nothing for pytest-benchmark's table where all that it has is in ours, unless one of its options is given."""
+        given = [*config.invocation_params.args, *os.environ.get("PYTEST_ADDOPTS", "").split()]
+        is_asked = any(word.startswith("--benchmark-") for word in (*given, *config.getini("addopts")))
+        return [] if not is_asked and all("npubench" in one["extra_info"] for one in benchmarks) else None
 
 
 def mirror(request: pytest.FixtureRequest, judged: JudgedCase) -> None:

@@ -25,8 +25,10 @@ GONE = {
     "doubtful_sessions": "the evidence of all nights together decides, and needs no number of them (docs/statistics.md)"
 }
 """Settings that there were, and why they are none any more."""
+ACCEPT = "accept"
+MOST_ACCEPTED = 20
 FLAGS = (
-    ("accept", "accept this run's green cases as a baseline session, and name the others"),
+    (ACCEPT, "accept the run's green cases as a baseline session; =3: repeat it until they have 3, of 20 at most"),
     ("accept-answers", "with --npubench-accept: also where a model's answers are no longer the accepted ones"),
     ("resume", "take over what the journal holds of the same fingerprint, and measure the rest"),
 )
@@ -158,6 +160,16 @@ OPTIONS = (
 )
 
 
+class _Accept(argparse.Action):
+    """How many sessions are to be accepted: `--npubench-accept` or `--npubench-accept=3`, each a name of its own. With
+    an optional value argparse would take the path behind the option for it."""
+
+    def __call__(
+        self, _parser: object, namespace: argparse.Namespace, _values: object, option_string: str | None = None
+    ) -> None:
+        setattr(namespace, self.dest, int((option_string or "").partition("=")[2] or 1))
+
+
 class _Gone(argparse.Action):
     """An option that there was: whoever gives it is told why it is unknown."""
 
@@ -173,7 +185,10 @@ def add_options(parser: pytest.Parser) -> None:
         parser.addini(option.key, f"{option.help} (as {option.flag})", default=None)
     for name, text in FLAGS:
         dest = f"npubench_{name.replace('-', '_')}"
-        group.addoption(f"--npubench-{name}", dest=dest, action="store_true", default=False, help=text)
+        takes = {"action": _Accept, "nargs": 0, "default": 0} if name == ACCEPT else {"action": "store_true"}
+        group.addoption(f"--npubench-{name}", dest=dest, help=text, **takes)
+    counts = (f"--npubench-{ACCEPT}={count}" for count in range(1, MOST_ACCEPTED + 1))
+    group.addoption(*counts, dest=f"npubench_{ACCEPT}", action=_Accept, nargs=0, help=argparse.SUPPRESS)
     for name in GONE:
         flag = f"--npubench-{name.replace('_', '-')}"
         group.addoption(flag, dest=f"npubench_{name}", action=_Gone, nargs="?", help=argparse.SUPPRESS)

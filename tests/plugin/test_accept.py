@@ -57,3 +57,35 @@ def test_a_run_without_a_case_accepts_nothing_and_stays_green(project):
     assert notes(result) == ["nothing accepted: no case ran"]
     assert not (project.root / "baselines").exists()
     assert not (project.root / "history.db").exists()
+
+
+def test_a_run_is_repeated_until_its_cases_have_the_sessions_that_are_wanted(project):
+    project.fake("noise=0.01")
+    for wanted, runs, sessions in ((2, 2, 2), (3, 1, 3), (3, 1, 4)):
+        result = project.run("-k", "fake and profile and bucket16", f"--npubench-accept={wanted}")
+        assert result.ret == 0, result.stdout.str()
+        assert len(notes(result)) == runs
+        (case,) = project.accepted().values()
+        assert len({session["session"] for session in case["sessions"]}) == sessions
+    assert len({session.run for session in project.journal().sessions}) == 4
+
+
+def test_a_run_that_accepts_nothing_is_not_repeated_and_its_status_stays(project):
+    project.fake("noise=0.01", case_error=1e-9)
+    result = project.run("-k", "fake and lengths", "--npubench-accept=3")
+    assert result.ret == 1
+    assert len(project.journal().sessions) == 1
+    assert project.run("--npubench-accept=3", "--collect-only", "-q").stdout.str().count("tests collected") == 1
+
+
+@pytest.mark.parametrize("count", ["0", "21", "x", ""])
+def test_only_so_many_sessions_are_asked_for(project, count):
+    project.fake()
+    assert project.run(f"--npubench-accept={count}").ret == pytest.ExitCode.USAGE_ERROR
+
+
+def test_a_path_behind_the_option_is_a_path(project):
+    project.fake("noise=0.01")
+    result = project.run("-k", "fake and profile and bucket16", "--npubench-accept", "test_profile.py")
+    assert result.ret == 0, result.stdout.str()
+    assert len(notes(result)) == 1

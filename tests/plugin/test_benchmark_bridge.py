@@ -69,6 +69,21 @@ def test_our_cases_are_benchmarks_to_only_and_skip(shared):
     result.stdout.fnmatch_lines(["PASSED test_others.py::test_fake_plain"])
 
 
+@pytest.mark.parametrize(
+    ("arguments", "is_shown"),
+    [
+        (("-k", "fake and profile"), False),
+        (("-k", "fake and (profile or others)"), True),
+        (("-k", "fake and profile", "--benchmark-sort=name"), True),
+    ],
+)
+def test_its_table_is_shown_where_it_has_more_than_ours_or_is_asked_for(shared, arguments, is_shown):
+    shared.write("test_others.py", OTHERS)
+    result = shared.run(*arguments)
+    assert result.ret == 0
+    assert ("Name (time in" in result.stdout.str()) is is_shown
+
+
 def test_a_failed_case_keeps_its_statistics(shared):
     options = ("--npubench-case-error", "1e-9", "--benchmark-json=failed.json", "-W", "error")
     result = shared.run("-k", "fake and lengths", *options)
