@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from pytest_npubench.backends import backend
-from pytest_npubench.core.hardware import default_directory
+from pytest_npubench.core.hardware_reader import default_directory
 from pytest_npubench.stats.allocation import MIN_REPEATS, Repeats, half_widths, next_repeats
 from pytest_npubench.suites.buckets.active import active_bands
 from pytest_npubench.suites.buckets.plan import BucketPlan

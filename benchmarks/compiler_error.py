@@ -15,7 +15,8 @@ from pathlib import Path
 
 from papers import Cell, published
 
-from pytest_npubench.core.hardware import HardwareSpec, default_directory
+from pytest_npubench.core.hardware import HardwareSpec
+from pytest_npubench.core.hardware_reader import default_directory
 from pytest_npubench.core.measurement import Phase
 from pytest_npubench.engines.binary_estimate import estimate
 from pytest_npubench.engines.binary_facts import BinaryRequest

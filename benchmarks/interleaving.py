@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.core.hardware import default_directory
+from pytest_npubench.core.hardware_reader import default_directory
 from pytest_npubench.predictors.lens import PREDICTOR as LENS
 from pytest_npubench.stats.error import case_error
 from pytest_npubench.store.journal import read_journal

@@ -15,7 +15,7 @@ from statistics import fmean
 
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.served_block import ServedBlock
-from pytest_npubench.core.hardware import default_directory
+from pytest_npubench.core.hardware_reader import default_directory
 from pytest_npubench.extensions.planning.joining_pairs import PairVisit, joining_s, waking_s
 from pytest_npubench.extensions.planning.kinds.online import predicted
 from pytest_npubench.extensions.planning.latency_errors import latency_errors

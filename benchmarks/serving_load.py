@@ -14,7 +14,7 @@ import argparse
 import numpy as np
 
 from pytest_npubench.campaign.served_load import block, lengths
-from pytest_npubench.core.hardware import default_directory
+from pytest_npubench.core.hardware_reader import default_directory
 from pytest_npubench.extensions.planning.virtual.executor import VirtualExecutor
 from pytest_npubench.serving.clock import VirtualClock
 from pytest_npubench.serving.load import OpenLoad

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from pytest_npubench.core.bounds import ON_CHIP_BYTES, Bound, Peaks, bound, peaks_of, too_fast
-from pytest_npubench.core.hardware import default_directory
+from pytest_npubench.core.hardware_reader import default_directory
 from pytest_npubench.suites.hardware_files import load_all
 
 SPECS = load_all([default_directory()])

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from plugin.project import make_project
 
-from pytest_npubench.core.hardware import default_directory
+from pytest_npubench.core.hardware_reader import default_directory
 from pytest_npubench.errors import HardwareFileError
 from pytest_npubench.extensions.pairs.suites.offload.spec import OffloadSpec
 from pytest_npubench.extensions.pairs.suites.partition.spec import PartitionSpec

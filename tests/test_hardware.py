@@ -11,8 +11,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pytest_npubench.core import hardware
-from pytest_npubench.core.hardware import Figure, default_directory
+from pytest_npubench.core import hardware, hardware_reader
+from pytest_npubench.core.hardware import Figure
+from pytest_npubench.core.hardware_reader import default_directory
 from pytest_npubench.errors import ConfigError, HardwareFileError
 from pytest_npubench.suites.hardware_files import load_all, load_hardware
 
@@ -298,7 +299,7 @@ LARGEST = "batch_sizes = [1, 2]\nmax_batch_size = { two = 1 }"
 def test_further_groups_of_a_file_are_hardware_of_their_own(tmp_path: Path) -> None:
     text = GOOD.replace("[profile.quick]", GROUPS).replace('["Thing"]', '["Thing"]\nnum_devices = 4')
     spec = load_hardware(written(tmp_path, text.replace("batch_sizes = [1, 2]", LARGEST, 1)))
-    found = hardware.with_groups({"thing": spec})
+    found = hardware_reader.with_groups({"thing": spec})
     assert list(found) == [found[name].name for name in found] == ["thing", "thing-tp1", "thing-tp8"]
     assert found["thing"] is spec
     one, eight = found["thing-tp1"], found["thing-tp8"]
@@ -321,7 +322,7 @@ def test_further_groups_of_a_file_are_hardware_of_their_own(tmp_path: Path) -> N
     }
     assert (one.groups, eight.groups) == ((), ())
     with pytest.raises(HardwareFileError, match=r"1 devices together are called 'thing-tp1', which is a hardware"):
-        hardware.with_groups({"thing": spec, "thing-tp1": spec})
+        hardware_reader.with_groups({"thing": spec, "thing-tp1": spec})
 
 
 def test_ridge_point() -> None:
@@ -626,7 +627,7 @@ def test_a_directory_without_hardware_files_is_named(tmp_path: Path, name: str) 
 def test_the_packaged_files_come_before_the_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package = tmp_path / "package"
     package.mkdir()
-    monkeypatch.setattr(hardware, "__file__", str(package / "core" / "hardware.py"))
+    monkeypatch.setattr(hardware_reader, "__file__", str(package / "core" / "hardware_reader.py"))
     assert default_directory() == tmp_path / "hardware"
     (package / "hardware_files").mkdir()
     assert default_directory() == package / "hardware_files"
@@ -647,7 +648,7 @@ def test_the_worked_example_of_the_documentation_loads(tmp_path: Path) -> None:
 
 def test_reading_takes_no_heavy_import() -> None:
     code = (
-        "import sys; from pytest_npubench.core.hardware import default_directory; "
+        "import sys; from pytest_npubench.core.hardware_reader import default_directory; "
         "from pytest_npubench.suites.hardware_files import load_all; "
         "assert load_all([default_directory()]); "
         "print(*sorted({'numpy', 'scipy', 'jax', 'torch', 'rich', 'pytest'} & set(sys.modules)))"

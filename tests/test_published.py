@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from papers import load_published, published
 
-from pytest_npubench.core.hardware import default_directory as hardware_directory
+from pytest_npubench.core.hardware_reader import default_directory as hardware_directory
 from pytest_npubench.errors import ConfigError
 from pytest_npubench.suites.hardware_files import load_all
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_npubench.core.hardware import default_directory
+from pytest_npubench.core.hardware_reader import default_directory
 from pytest_npubench.errors import HardwareFileError
 from pytest_npubench.suites.hardware_files import load_all, load_hardware
 from pytest_npubench.suites.scheduling.spec import ServingSpec

@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_npubench.core.hardware import PROFILES, default_directory
+from pytest_npubench.core.hardware import PROFILES
+from pytest_npubench.core.hardware_reader import default_directory
 from pytest_npubench.engines.shapes import SHAPES
 from pytest_npubench.errors import HardwareFileError
 from pytest_npubench.suites.hardware_files import load_all, load_hardware

@@ -10,14 +10,8 @@ from typing import TYPE_CHECKING
 
 from pytest_npubench import suites
 from pytest_npubench.cli.arguments import add_command, add_json_option, columns, print_document, print_error, say
-from pytest_npubench.core.hardware import (
-    PROFILES,
-    DeviceGroup,
-    Figure,
-    HardwareSpec,
-    RunSize,
-    with_groups,
-)
+from pytest_npubench.core.hardware import PROFILES, DeviceGroup, Figure, HardwareSpec, RunSize
+from pytest_npubench.core.hardware_reader import with_groups
 from pytest_npubench.errors import ConfigError, HardwareFileError, RegistryError, did_you_mean
 from pytest_npubench.suites.hardware_files import known_folders, load_all, load_hardware
 from pytest_npubench.suites.protocol import Choice

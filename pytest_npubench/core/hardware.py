@@ -13,7 +13,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from pathlib import Path
 from typing import Annotated, TypeVar
 
 from msgspec import Meta
@@ -29,11 +28,9 @@ from pytest_npubench.core.record_reader import (
     Positive,
     Text,
     Texts,
-    TomlTable,
     WrongEntryError,
     at_least,
     check_keys,
-    check_within,
     key,
     listed,
     one_of,
@@ -42,7 +39,6 @@ from pytest_npubench.core.record_reader import (
     unique,
     within,
 )
-from pytest_npubench.core.similar_hardware import completed
 from pytest_npubench.errors import ConfigError, HardwareFileError
 
 FAMILIES = families.names()
@@ -53,15 +49,12 @@ DTYPES = ("fp32", "tf32", "bf16", "fp16", "fp8", *INTEGER_DTYPES)
 Dtype = Annotated[str, one_of(DTYPES)]
 OTHER_PEAKS = ("memory_bandwidth_bytes_per_s", "memory_bytes", "interconnect_bandwidth_bytes_per_s")
 SOURCE = "the document that states the figure, with its address"
-NOT_RUN = "not_run"
 ANY = "*"
 SERVER = "server"
 
 SectionT = TypeVar("SectionT")
 SizeT = TypeVar("SizeT", bound="RunLength")
 FigureT = TypeVar("FigureT", bound="Figure")
-Sections = Mapping[str, Callable[[TomlTable], object]]
-"""How the sections of suites are read from a file's root table, by key."""
 
 # unit: factor to the base unit, which comes first
 FLOP_UNITS = {"FLOP/s": 1.0, "TFLOP/s": 1e12}
@@ -133,10 +126,10 @@ class Peak:
     interconnect_bandwidth_bytes_per_s: _BytesPerS | None = None
 
 
-def _sourced(peak: Peak) -> Peak:
+def sourced(peak: Peak) -> Peak:
     """The peaks, each with its source. Raises WrongEntryError where one has none."""
 
-    def sourced(name: str, figure: FigureT) -> FigureT:
+    def with_source(name: str, figure: FigureT) -> FigureT:
         if not (source := figure.source or peak.source):
             raise WrongEntryError(f"{name}.source", f"missing; want {SOURCE}, here or as peak.source")
         return replace(figure, source=source)
@@ -144,8 +137,8 @@ def _sourced(peak: Peak) -> Peak:
     others = {name: figure for name in OTHER_PEAKS if (figure := getattr(peak, name)) is not None}
     return replace(
         peak,
-        flops_per_s={dtype: sourced(f"flops_per_s.{dtype}", figure) for dtype, figure in peak.flops_per_s.items()},
-        **{name: sourced(name, figure) for name, figure in others.items()},
+        flops_per_s={dtype: with_source(f"flops_per_s.{dtype}", figure) for dtype, figure in peak.flops_per_s.items()},
+        **{name: with_source(name, figure) for name, figure in others.items()},
     )
 
 
@@ -324,7 +317,7 @@ class HardwareSpec:
     match: Match = field(metadata=key("probe.match"))
     tensor_parallel: Count = field(default=1, metadata=key("probe.num_devices"))
     devices_per_chip: Count = field(default=1, metadata=key("probe.devices_per_chip"))
-    peak: Annotated[Peak, _sourced] = Peak()
+    peak: Annotated[Peak, sourced] = Peak()
     compiler: CompilerSpec | None = None
     aiconfigurator: Text | None = field(default=None, metadata=key("published.aiconfigurator"))
     price: _Price | None = None
@@ -404,196 +397,3 @@ class HardwareSpec:
         slos = {(slo.model, slo.workload): slo for slo in self.slos}
         wanted = ((model, workload), (model, ANY), (ANY, workload), (ANY, ANY))
         return next((slos[names] for names in wanted if names in slos), None)
-
-
-def load_hardware(path: Path, sections: Sections) -> HardwareSpec:
-    """Read one hardware file. Raises HardwareFileError naming the file, the dotted key and what is allowed."""
-    root = _table(path)
-    return _peaks_alone(root) if NOT_RUN in root.entries else _spec(root, sections)
-
-
-def _table(path: Path) -> TomlTable:
-    return completed(TomlTable.of(path, HardwareFileError), default_directory())
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _PeaksFile:
-    """A file about a device that is only calculated with, and why."""
-
-    title: Text
-    not_run: Text | None = None
-    match: Match = field(default=(), metadata=key("probe.match"))
-    dtype: Dtype = field(default="bf16", metadata=key("models.dtype"))
-    peak: Annotated[Peak, _sourced]
-    slos: Slos = field(default=(), metadata=key("slo"))
-
-
-def peaks_alone(path: Path) -> HardwareSpec | None:
-    """Reads a hardware file with title and [peak] but neither buckets nor profiles, as a simulation needs it; None for
-    a whole file. Raises HardwareFileError as load_hardware."""
-    root = _table(path)
-    return None if {"buckets", "profile", "family"} & set(root.entries) else _peaks_alone(root)
-
-
-def _peaks_alone(root: TomlTable) -> HardwareSpec:
-    file = root.read_itself(_PeaksFile)
-    return HardwareSpec(
-        name=root.path.stem,
-        title=file.title,
-        not_run=file.not_run,
-        family="unknown",
-        match=file.match,
-        peak=file.peak,
-        buckets=(),
-        buckets_source="none are stated",
-        models=(),
-        dtype=file.dtype,
-        batch_sizes=(),
-        slos=file.slos,
-        profiles=(),
-    )
-
-
-def load_all(directories: Sequence[Path], sections: Sections) -> dict[str, HardwareSpec]:
-    """Every hardware file of the directories by name, sorted. Raises HardwareFileError, also on a name used twice."""
-    files: dict[str, Path] = {}
-    for directory in directories:
-        paths = sorted(directory.glob("*.toml"))
-        if not paths:
-            raise HardwareFileError(f"{directory}: no hardware file there; want a directory with one .toml a device")
-        for path in paths:
-            if path.stem in files:
-                raise HardwareFileError(f"{path}: {path.stem!r} is already defined by {files[path.stem]}; rename one")
-            files[path.stem] = path
-    specs = {name: load_hardware(files[name], sections) for name in sorted(files)}
-    patterns: dict[str, dict[str, Texts]] = {}
-    for name, spec in specs.items():
-        patterns.setdefault(spec.family, {})[name] = spec.match
-    return {name: replace(spec, patterns_of_family=patterns[spec.family]) for name, spec in specs.items()}
-
-
-def with_groups(specs: Mapping[str, HardwareSpec]) -> dict[str, HardwareSpec]:
-    """The specs, each followed by one for every further group of its file. Raises HardwareFileError on a taken name.
-
-    A further group is a hardware of its own, so its ids, campaign keys and digests are: four chips of tpu-v5e are
-    `tpu-v5e`, one chip is `tpu-v5e-tp1`. Both carry the same markers.
-    """
-    groups: dict[str, HardwareSpec] = {}
-    for name, spec in specs.items():
-        groups[name] = spec
-        for group in spec.groups:
-            other = _in_group(spec, group)
-            if other.name in specs:
-                raise HardwareFileError(
-                    f"{name}: groups: {group.num_devices} devices together are called {other.name!r}, "
-                    "which is a hardware file's name; rename that file"
-                )
-            groups[other.name] = other
-    return groups
-
-
-def _in_group(spec: HardwareSpec, group: DeviceGroup) -> HardwareSpec:
-    """The spec on another number of devices: buckets alone, since torch and the compute units use no group."""
-    sizes = (
-        replace(size, models=tuple(model for model in size.models if model in group.models)) for size in spec.profiles
-    )
-    return replace(
-        spec,
-        name=f"{spec.name}-tp{group.num_devices}",
-        title=f"{spec.title}, {_together(group.num_devices)}",
-        tensor_parallel=group.num_devices,
-        models=group.models,
-        max_batch_sizes=group.max_batch_sizes,
-        profiles=tuple(sizes),
-        sections=(),
-        groups=(),
-        group_of=spec.name,
-    )
-
-
-def _together(num_devices: int) -> str:
-    return "one device alone" if num_devices == 1 else f"{num_devices} devices together"
-
-
-def default_directory() -> Path:
-    """The folder of the hardware files that come with the package, in a wheel or in a checkout."""
-    package = Path(__file__).resolve().parents[1]
-    packaged = package / "hardware_files"
-    return packaged if packaged.is_dir() else package.parent / "hardware"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _ServerFile:
-    """A file about a server: no device, so of the other tables it has limits on latency alone."""
-
-    title: Text
-    family: str
-    match: Match = field(metadata=key("probe.match"))
-    slos: Slos = field(default=(), metadata=key("slo"))
-
-
-def _spec(root: TomlTable, sections: Sections) -> HardwareSpec:
-    if root.entries.get("family") == SERVER:
-        return _server(root, sections[SERVER])
-    sections = {name: read for name, read in sections.items() if name != SERVER}
-    spec = root.read_itself(HardwareSpec, {"name": root.path.stem}, sections)
-    with root.named_errors():
-        _check(spec)
-    return replace(
-        spec,
-        groups=tuple(replace(group, models=group.models or spec.models) for group in spec.groups),
-        profiles=tuple(_filled(size, spec) for name in PROFILES for size in spec.profiles if size.name == name),
-        sections=tuple(read(root) for name, read in sections.items() if name in root.entries),
-    )
-
-
-def _check(spec: HardwareSpec) -> None:
-    """Raises WrongEntryError where a table of the file takes what the file does not have."""
-    check_keys("models.max_batch_size", spec.max_batch_sizes, spec.models)
-    for index, group in enumerate(spec.groups):
-        at = f"group[{index}]"
-        if group.num_devices in (spec.tensor_parallel, *(earlier.num_devices for earlier in spec.groups[:index])):
-            problem = f"a second group of {group.num_devices}; keep one ([probe] num_devices is one)"
-            raise WrongEntryError(f"{at}.num_devices", problem)
-        check_within(f"{at}.models", group.models, spec.models)
-        check_keys(f"{at}.max_batch_size", group.max_batch_sizes, group.models or spec.models)
-    for size in spec.profiles:
-        for name, chosen, allowed in (
-            ("models", size.models, spec.models),
-            ("batch_sizes", size.batch_sizes, spec.batch_sizes),
-            ("buckets", size.buckets, spec.buckets),
-            ("online_batch_sizes", size.online_batch_sizes, spec.batch_sizes),
-            ("online_buckets", size.online_buckets, spec.buckets),
-            ("search_batch_sizes", size.search_batch_sizes, spec.batch_sizes),
-            ("search_buckets", size.search_buckets, spec.buckets),
-        ):
-            check_within(f"profile.{size.name}.{name}", chosen, allowed)
-
-
-def _filled(size: RunSize, spec: HardwareSpec) -> RunSize:
-    return replace(
-        size,
-        models=size.models or spec.models,
-        batch_sizes=size.batch_sizes or spec.batch_sizes,
-        buckets=size.buckets or spec.buckets,
-    )
-
-
-def _server(root: TomlTable, read: Callable[[TomlTable], object]) -> HardwareSpec:
-    file = root.read_itself(_ServerFile, {}, (SERVER,))
-    return HardwareSpec(
-        name=root.path.stem,
-        title=file.title,
-        family=file.family,
-        match=file.match,
-        buckets=(),
-        buckets_source="a server shows none",
-        models=(),
-        dtype="unknown",
-        batch_sizes=(),
-        slos=file.slos,
-        case_error=1.0,  # nothing is predicted
-        mean_error=1.0,
-        profiles=(),
-        sections=(read(root),),
-    )

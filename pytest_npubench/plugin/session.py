@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_npubench.core import entry_points, families, hardware
+from pytest_npubench.core import entry_points, families, hardware_reader
 from pytest_npubench.errors import BrokenEntryError, ConfigError, NpubenchError
 from pytest_npubench.plain_text import plain
 from pytest_npubench.plugin.run_process import worker
@@ -118,7 +118,7 @@ class BenchSession:
         directories = [*known_folders(), *(path for paths in further for path in paths)]
         if self.settings.hardware:
             directories.append(self.settings.hardware)
-        return hardware.with_groups(load_all(directories, deferred=True))
+        return hardware_reader.with_groups(load_all(directories, deferred=True))
 
     @property
     def choice(self) -> Choice:

@@ -14,7 +14,7 @@ import pytest
 from pytest_npubench.backends import backend, openvino
 from pytest_npubench.backends.protocol import Device, Probe
 from pytest_npubench.backends.telemetry.cpu import CpuTelemetry
-from pytest_npubench.core.hardware import default_directory
+from pytest_npubench.core.hardware_reader import default_directory
 from pytest_npubench.errors import DeviceUnavailableError
 from pytest_npubench.processes import guarded
 from pytest_npubench.suites.hardware_files import load_hardware

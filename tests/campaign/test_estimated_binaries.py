@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.core.hardware import default_directory
+from pytest_npubench.core.hardware_reader import default_directory
 from pytest_npubench.core.measurement import CacheState, CompileRecord
 from pytest_npubench.engines.protocol import Engine
 from pytest_npubench.suites import case_kind

@@ -21,7 +21,7 @@ SHIPPED = """
 from pytest_npubench.suites import case_kind, suite
 from pytest_npubench.suites.buckets.plan import BucketPlan
 from pytest_npubench.campaign.protocol import campaign_digest
-from pytest_npubench.core.hardware import default_directory
+from pytest_npubench.core.hardware_reader import default_directory
 from pytest_npubench.suites.hardware_files import load_all
 
 spec = load_all([default_directory()])["cpu"]

@@ -23,7 +23,8 @@ from pytest_npubench.backends.cuda import CudaBackend
 from pytest_npubench.backends.protocol import Device, Probe
 from pytest_npubench.cli.hardware import largest_campaigns
 from pytest_npubench.cli.new_hardware import fitted_entries
-from pytest_npubench.core.hardware import FAMILIES, default_directory
+from pytest_npubench.core.hardware import FAMILIES
+from pytest_npubench.core.hardware_reader import default_directory
 from pytest_npubench.suites.hardware_files import load_all, load_hardware
 from pytest_npubench.suites.scheduling.spec import ServingSpec
 

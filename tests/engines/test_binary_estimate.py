@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 import pytest
 from papers import published
 
-from pytest_npubench.core.hardware import default_directory
+from pytest_npubench.core.hardware_reader import default_directory
 from pytest_npubench.core.measurement import Phase
 from pytest_npubench.engines.binary_estimate import Estimate, estimate
 from pytest_npubench.engines.binary_facts import BinaryFacts

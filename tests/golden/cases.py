@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pytest_npubench import suites
-from pytest_npubench.core.hardware import PROFILES, HardwareSpec, default_directory, with_groups
+from pytest_npubench.core.hardware import PROFILES, HardwareSpec
+from pytest_npubench.core.hardware_reader import default_directory, with_groups
 from pytest_npubench.suites.hardware_files import load_all
 from pytest_npubench.suites.protocol import Choice
 

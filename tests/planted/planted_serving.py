@@ -10,7 +10,7 @@ import random
 
 import fake_device
 
-from pytest_npubench.core.hardware import default_directory
+from pytest_npubench.core.hardware_reader import default_directory
 from pytest_npubench.extensions.planning.virtual.executor import VirtualExecutor
 from pytest_npubench.plugin import selection
 from pytest_npubench.serving.clock import VirtualClock

@@ -5,7 +5,8 @@ from collections import Counter
 import pytest
 
 from pytest_npubench.core.families import declared
-from pytest_npubench.core.hardware import FAMILIES, default_directory
+from pytest_npubench.core.hardware import FAMILIES
+from pytest_npubench.core.hardware_reader import default_directory
 from pytest_npubench.suites.hardware_files import load_all
 
 from .project import Project, make_project, skipped

@@ -15,7 +15,8 @@ from pytest_npubench.campaign.campaign import by_name
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.protocol import campaign_digest
 from pytest_npubench.core.buckets import bucket_of
-from pytest_npubench.core.hardware import RunSize, default_directory
+from pytest_npubench.core.hardware import RunSize
+from pytest_npubench.core.hardware_reader import default_directory
 from pytest_npubench.core.measurement import CacheState, CompileRecord
 from pytest_npubench.store.fingerprint import DeviceFacts, Fingerprint, HostFacts
 from pytest_npubench.store.journal import JournalWriter

@@ -12,7 +12,7 @@ import pytest
 from pytest_npubench import workloads
 from pytest_npubench.backends import backend
 from pytest_npubench.backends.server import ServerRuntime
-from pytest_npubench.core.hardware import default_directory
+from pytest_npubench.core.hardware_reader import default_directory
 from pytest_npubench.suites.hardware_files import load_all
 from pytest_npubench.suites.server.plan import ServerPlan
 from pytest_npubench.suites.server.spec import Asking, ServerLoad, ServerSize, ServerSpec, WorkloadRates

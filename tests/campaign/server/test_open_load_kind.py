@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.core.hardware import default_directory
+from pytest_npubench.core.hardware_reader import default_directory
 from pytest_npubench.errors import MeasurementError
 from pytest_npubench.serving.metrics import Slo
 from pytest_npubench.suites import case_kind, suite

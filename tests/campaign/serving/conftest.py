@@ -11,7 +11,7 @@ import pytest
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.rounds import measure_round
 from pytest_npubench.campaign.watch import Watched
-from pytest_npubench.core.hardware import default_directory
+from pytest_npubench.core.hardware_reader import default_directory
 from pytest_npubench.extensions.planning.virtual.cost import handover_s
 from pytest_npubench.extensions.planning.virtual.executor import VirtualExecutor
 from pytest_npubench.extensions.planning.virtual_pair import VirtualPair

@@ -24,7 +24,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 from fake_flash_attention import Kernel, operator  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
-from pytest_npubench.core.hardware import default_directory  # noqa: E402
+from pytest_npubench.core.hardware_reader import default_directory  # noqa: E402
 from pytest_npubench.engines.answers import distances  # noqa: E402
 from pytest_npubench.engines.probe import Asked, probe_prompts  # noqa: E402
 from pytest_npubench.engines.torch_moe import TorchExecutor, decode_graphs, executor, packing  # noqa: E402

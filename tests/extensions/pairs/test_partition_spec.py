@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_npubench.core.hardware import PROFILES, default_directory, size_of
+from pytest_npubench.core.hardware import PROFILES, size_of
+from pytest_npubench.core.hardware_reader import default_directory
 from pytest_npubench.errors import HardwareFileError
 from pytest_npubench.extensions.pairs.partition.model_shapes import OPERATOR_SHAPES
 from pytest_npubench.extensions.pairs.partition.regret import MIN_ROUNDS

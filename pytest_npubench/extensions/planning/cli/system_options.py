@@ -221,7 +221,7 @@ def uncalibrated_cost(paths: Sequence[Path], shape: DecoderShape) -> StepCost:
 
 def hardware(name: str) -> HardwareSpec:
     """A shipped file by name, or a file that may hold peaks alone. Raises ConfigError, HardwareFileError."""
-    from pytest_npubench.core.hardware import peaks_alone
+    from pytest_npubench.core.hardware_reader import peaks_alone
     from pytest_npubench.suites.hardware_files import known_folders, load_all, load_hardware
 
     if name.endswith(".toml"):

@@ -14,7 +14,7 @@ import pytest
 
 from pytest_npubench.backends.protocol import Device
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.core.hardware import default_directory
+from pytest_npubench.core.hardware_reader import default_directory
 from pytest_npubench.core.measurement import Phase
 from pytest_npubench.engines.binary_facts import BinaryFacts, BinaryRequest
 from pytest_npubench.engines.jax_dense.memory import cache_bytes, weight_bytes

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from pytest_npubench.core.hardware import default_directory
+from pytest_npubench.core.hardware_reader import default_directory
 from pytest_npubench.core.measurement import Phase
 from pytest_npubench.engines import engine
 from pytest_npubench.engines.binary_facts import BinaryFacts, BinaryRequest

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from pytest_npubench.core.hardware import HardwareSpec, default_directory
+from pytest_npubench.core.hardware import HardwareSpec
+from pytest_npubench.core.hardware_reader import default_directory
 from pytest_npubench.engines import engine
 from pytest_npubench.errors import ConfigError
 from pytest_npubench.extensions.compilers.compiled.platforms import described

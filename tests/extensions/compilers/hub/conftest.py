@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pytest_npubench.core import hardware
+from pytest_npubench.core import hardware_reader
 from pytest_npubench.core.hardware import HardwareSpec
 from pytest_npubench.extensions.compilers.hub.jobs import JobOptions
 from pytest_npubench.extensions.compilers.suites.graphs.phone_plan import PhonePlan
@@ -36,7 +36,7 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
 
 @pytest.fixture
 def spec() -> HardwareSpec:
-    return load_hardware(hardware.default_directory() / "snapdragon-8-gen3.toml")
+    return load_hardware(hardware_reader.default_directory() / "snapdragon-8-gen3.toml")
 
 
 @pytest.fixture

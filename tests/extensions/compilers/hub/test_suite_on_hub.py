@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pytest_npubench.core import hardware
+from pytest_npubench.core import hardware_reader
 
 pytest.importorskip("onnx", reason="onnx is not installed: pip install pytest-npubench[qaihub]")
 
@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[4]
 
 def run(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     """pytest on the phone's cases, in a process of its own."""
-    text = (hardware.default_directory() / "snapdragon-8-gen3.toml").read_text(encoding="utf-8")
+    text = (hardware_reader.default_directory() / "snapdragon-8-gen3.toml").read_text(encoding="utf-8")
     for old, new in (
         ('"llama-3.2-1b"', '"tiny-llama"'),
         ("set = [128, 256, 512, 1024, 2048]", "set = [128, 256]"),

@@ -12,7 +12,7 @@ from reports.page import Element, grids, read, table_of
 
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.visits import Visit
-from pytest_npubench.core.hardware import default_directory
+from pytest_npubench.core.hardware_reader import default_directory
 from pytest_npubench.extensions.pairs.offload.chunk_graphs import ChunkSettings
 from pytest_npubench.extensions.pairs.offload.factorial import FactorialSettings
 from pytest_npubench.extensions.pairs.offload.replay import ReplaySettings

@@ -6,7 +6,7 @@ import inspect
 
 import pytest
 
-from pytest_npubench.core.hardware import default_directory
+from pytest_npubench.core.hardware_reader import default_directory
 from pytest_npubench.engines.shapes import decoder_shape
 from pytest_npubench.errors import ConfigError, MeasurementError
 from pytest_npubench.extensions.planning.virtual.cost import cost_model

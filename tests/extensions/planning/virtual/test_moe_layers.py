@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_npubench.core.hardware import default_directory
+from pytest_npubench.core.hardware_reader import default_directory
 from pytest_npubench.engines.kv_capacity import default_kv_capacity_tokens
 from pytest_npubench.engines.shapes import decoder_shape
 from pytest_npubench.errors import ConfigError

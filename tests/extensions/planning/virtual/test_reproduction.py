@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from papers import published
 
-from pytest_npubench.core.hardware import default_directory
+from pytest_npubench.core.hardware_reader import default_directory
 from pytest_npubench.engines.kv_capacity import default_kv_capacity_tokens
 from pytest_npubench.engines.shapes import decoder_shape
 from pytest_npubench.extensions.planning.cli.simulation import System, arriving, arriving_at, drawn_lengths, simulate

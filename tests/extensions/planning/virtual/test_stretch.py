@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from serving.runs import BLOCK, ONE_DEVICE, fewest_blocks, policies, requests
 
-from pytest_npubench.core.hardware import default_directory
+from pytest_npubench.core.hardware_reader import default_directory
 from pytest_npubench.engines.shapes import DecoderShape, decoder_shape
 from pytest_npubench.extensions.planning.replicas import Replica, serve_replicas
 from pytest_npubench.extensions.planning.virtual.calibrated import CalibratedCost

@@ -14,7 +14,7 @@ from small_decoders import small_mixture
 
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.served_block import ServedBlock, failures_of, pooled
-from pytest_npubench.core.hardware import default_directory
+from pytest_npubench.core.hardware_reader import default_directory
 from pytest_npubench.engines.model_directory import ORIGIN_FILE, WEIGHTS_FILE
 from pytest_npubench.engines.shapes import SHAPES
 from pytest_npubench.errors import ConfigError, MeasurementError

@@ -13,7 +13,7 @@ from campaign.conftest import cases, with_size
 
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.protocol import campaign_digest
-from pytest_npubench.core.hardware import default_directory
+from pytest_npubench.core.hardware_reader import default_directory
 from pytest_npubench.errors import MeasurementError
 from pytest_npubench.extensions.vllm import bucket_service
 from pytest_npubench.extensions.vllm.bucket_service import BucketServer, engine_settings, start_bucket_engine

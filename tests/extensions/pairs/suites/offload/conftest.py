@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.core.hardware import default_directory
+from pytest_npubench.core.hardware_reader import default_directory
 from pytest_npubench.errors import UnitLostError
 from pytest_npubench.extensions.pairs.offload.replay import ReplayFigures
 from pytest_npubench.extensions.pairs.offload.units import Figures, OffloadPoint

@@ -13,7 +13,7 @@ import pytest
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.visits import Visit
 from pytest_npubench.core.case import Case
-from pytest_npubench.core.hardware import default_directory
+from pytest_npubench.core.hardware_reader import default_directory
 from pytest_npubench.extensions.pairs.partition import model_shapes
 from pytest_npubench.extensions.pairs.partition.model_shapes import OperatorShape
 from pytest_npubench.extensions.pairs.suites.partition import SUITE

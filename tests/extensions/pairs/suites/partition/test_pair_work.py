@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_npubench.core.hardware import default_directory
+from pytest_npubench.core.hardware_reader import default_directory
 from pytest_npubench.extensions.pairs.partition.matmul import Matmul
 from pytest_npubench.extensions.pairs.suites.partition.points import DecisionPoint
 from pytest_npubench.extensions.pairs.suites.partition.work import impossible
