@@ -1,14 +1,14 @@
 """Capacity: the highest rate at which 90 % of the requests attain their SLO (Layered Prefill, Fig. 3), by search.
 
-Rates are tried from the lowest one, each twice the last, until attainment falls below the target. Every further run
-goes near the crossing that a logistic curve through all runs has (attainment_curve): on it, and to either side of it,
-where the curve's 97 % and 75 % are, since a slope is not known from runs at one rate.
+The range is halved in the log of the rate until a rate that passes and one that fails are close. Every further run goes
+near the crossing that a logistic curve through all runs has (attainment_curve): on it, and to either side of it, where
+the curve's 97 % and 75 % are, since a slope is not known from runs at one rate.
 
 Runs lie on a grid of rates, low x 1.01^k, and a run's seed is made of the search's seed, k and how often k was tried.
 Two searches of one seed therefore share the runs of every rate that both try, with equal arrivals: pairs, which
 `capacity_ratio` uses.
 
-Worked examples: low 0.5, capacity 1.47: runs at 0.5, 1.0, 2.0 (fails), then near 1.4, 1.47, 1.36, 1.58, ...
+Worked examples: 0.5 to 8, capacity 1.47: runs at 2 (fails), 1 and 1.41 (pass), then near 1.4, 1.47, 1.36, 1.58, ...
 Runs at 10 and 11 requests/s of 1,000 requests each with 950 and 800 that attain: 10.47 requests/s, with no interval,
 since two runs cannot tell how much runs differ.
 """
@@ -37,7 +37,7 @@ from pytest_npubench.stats.error import student_quantile
 __all__ = ["Capacity", "CapacityRatio", "CapacityRun", "capacity_ratio", "estimate", "search"]
 Evaluate = Callable[[float, int], tuple[int, int, float]]
 LOG_STEP = math.log(1.01)
-STEPS_TO_DOUBLE = 70  # 1.01^70 = 2.007
+STEPS_APART = 40  # 1.01^40 = 1.49: rates so close are on either side of what the curve sees
 NUM_TRIES_AT_ENDS = 3  # a single run may fail a rate, or pass it, by chance
 SIDES = (None, 0.97, 0.75)  # on the crossing, below it, above it
 FARTHEST = 0.25  # in log rate; beyond, a run hardly counts
@@ -88,33 +88,31 @@ class _CapacitySearch:
         self.steps: list[int] = []
 
     def result(self) -> Capacity:
-        step = self._bracket()
-        if step is not None:
-            return self._one_sided(step)
+        end = self._bracket()
+        if end is not None:
+            return self._one_sided(end)
         while self._may_go_on():
             self._run(self._next_step())
         return estimate(self.runs, target=self.target, low=self.low, high=self.high)
 
     def _bracket(self) -> int | None:
-        """Double the rate until attainment falls below the target. None once it has; else the step it ended at."""
-        step = 0
-        while self._may_go_on():
-            passes = self._run(step)
-            if step in (0, self.last_step):
-                passes = self._passes_again(step)
-            if not passes:
-                return 0 if step == 0 else None
-            if step == self.last_step:
-                return step
-            step = min(step + STEPS_TO_DOUBLE, self.last_step)
-        return self.steps[-1]
+        """Halves the range until a rate that passes and one that fails are close. None where there are two such rates;
+        else the end of the range beyond which the capacity lies."""
+        passing, failing = 0, self.last_step
+        while failing - passing > STEPS_APART and self._may_go_on():
+            middle = (passing + failing) // 2
+            passing, failing = (middle, failing) if self._run(middle) else (passing, middle)
+        untried = [end for end, nearest in ((0, passing), (self.last_step, failing)) if end == nearest]
+        return next(filter(self._lies_beyond, untried), None)
 
-    def _passes_again(self, step: int) -> bool:
-        """At an end of the range, where one run would end the search: whether all runs there pass together."""
-        ends_here = self._together(step) < self.target if step == 0 else self._together(step) >= self.target
-        while ends_here and self.steps.count(step) < NUM_TRIES_AT_ENDS and self._may_go_on():
-            self._run(step)
-        return self._together(step) >= self.target
+    def _lies_beyond(self, end: int) -> bool:
+        """Whether all runs at an end of the range together say so; a single one may by chance. Where the budget is over
+        before there is one, no run says otherwise."""
+        while self.steps.count(end) < NUM_TRIES_AT_ENDS and self._may_go_on():
+            self._run(end)
+            if (self._together(end) >= self.target) is not (end == self.last_step):
+                return False
+        return True
 
     def _together(self, step: int) -> float:
         """Attainment of all runs at a step."""
@@ -157,12 +155,13 @@ class _CapacitySearch:
         step = round((curve.log_capacity + away - math.log(self.low)) / LOG_STEP)
         return min(max(step, 0), self.last_step)
 
-    def _one_sided(self, step: int) -> Capacity:
-        """The lowest rate failed, the highest passed, or the budget ended on the way up."""
+    def _one_sided(self, end: int) -> Capacity:
+        """The lowest rate failed, the highest passed, or the budget ended on the way there."""
+        step = max(self.steps) if end else min(self.steps)
         rate, attained = self._rate(step), self._together(step)
         fails = attained < self.target
         side = "below" if fails else "above"
-        ended = "" if fails or step == self.last_step else "; the budget ended before a rate that fails"
+        ended = "" if step == end else f"; the budget ended before a rate that {'passes' if fails else 'fails'}"
         why = f"attainment at {rate:g} requests/s is {attained:.1%} in {self.steps.count(step)} runs, {side}"
         return Capacity(
             rate_per_s=None,

@@ -80,7 +80,7 @@ def test_a_sharp_edge_is_found_within_a_step():
 
 def test_runs_go_near_the_crossing():
     found = search(binomial_system, low=LOW, high=HIGH, max_runs=20, seed=3)
-    assert [round(run.rate_per_s, 1) for run in found.runs[:3]] == [0.5, 1.0, 2.0]
+    assert [round(run.rate_per_s, 1) for run in found.runs[:3]] == [2.0, 1.0, 1.4]
     near = [run for run in found.runs[3:] if 1.1 < run.rate_per_s < 2.0]
     assert len(near) >= 14
     below = sum(run.rate_per_s < 1.47 for run in near)
@@ -111,20 +111,23 @@ def test_one_bad_run_at_the_lowest_rate_does_not_end_the_search():
 
     def unlucky(rate, seed):
         calls.append(rate)
-        return (80, 100, 1.0) if len(calls) == 1 else binomial_system(rate, seed, num=100)
+        return (80, 100, 1.0) if calls == [1.2] else binomial_system(rate, seed, num=100)
 
-    found = search(unlucky, low=LOW, high=HIGH, max_runs=16)
-    assert calls[:3] == [LOW, LOW, LOW]
+    found = search(unlucky, low=1.2, high=1.7, max_runs=16)
+    assert calls[:3] == [1.2, 1.2, 1.7]
     assert found.reached
     assert found.rate_per_s == pytest.approx(1.47, rel=0.1)
 
 
-def test_the_budget_ends_on_the_way_up():
-    found = search(lambda rate, seed: (100, 100, 10.0), low=LOW, high=HIGH, budget_s=25.0)
+@pytest.mark.parametrize(("attained", "rate", "word"), [(100, 4.0, "fails"), (0, 1.0, "passes")])
+def test_the_budget_ends_on_the_way_to_an_end(attained, rate, word):
+    """Two runs, in the middle of 0.5 to 8 and of what is left."""
+    found = search(lambda rate, seed: (attained, 100, 10.0), low=LOW, high=HIGH, budget_s=25.0)
     assert len(found.runs) == 2
-    assert found.interval[0] == pytest.approx(2.007 * LOW, rel=0.001)
-    assert found.interval[1] is None
-    assert "the budget ended before a rate that fails" in found.why
+    low, high = found.interval
+    assert (low if attained else high) == pytest.approx(rate, rel=0.02)
+    assert (high if attained else low) is None
+    assert f"the budget ended before a rate that {word}" in found.why
 
 
 def test_the_budget_is_kept():
@@ -230,7 +233,7 @@ def test_the_ratio_of_two_searches_holds_the_true_one(num_ratios):
             for rate in (1.8, 1.5)
         )
         ratio = capacity_ratio(faster, slower)
-        assert ratio.num_pairs >= 3, "both searches begin at the same rates with the same seeds"
+        assert ratio.num_pairs >= 2, "both searches begin at the same rates with the same seeds"
         held += ratio.interval[0] <= 1.2 <= ratio.interval[1]
     assert held / num_ratios >= 26 / 30
 
@@ -265,7 +268,7 @@ def test_searches_that_cannot_be(fields, message):
 
 @pytest.mark.parametrize("told", [(5, 4, 1.0), (-1, 4, 1.0), (0, 0, 1.0), (1, 2, -1.0), (1, 2, math.nan)])
 def test_counts_that_cannot_be_name_the_run(told):
-    with pytest.raises(MeasurementError, match=r"the run at 0.5 requests/s with seed \d+ tells"):
+    with pytest.raises(MeasurementError, match=r"the run at [\d.]+ requests/s with seed \d+ tells"):
         search(lambda rate, seed: told, low=LOW, high=HIGH, max_runs=3)
 
 
