@@ -9,10 +9,9 @@ import argparse
 import json
 import os
 import re
-import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from time import sleep
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -31,33 +30,33 @@ from pytest_npubench.cli.arguments import (
     token_count,
 )
 from pytest_npubench.core.clock import monotonic
-from pytest_npubench.core.plain_table import PlainTable, cell, plain_console, written
 from pytest_npubench.core.record_reader import WrongEntryError
 from pytest_npubench.engines.http.dialects import DIALECTS
 from pytest_npubench.errors import ConfigError, DeviceUnavailableError, MeasurementError, NpubenchError
 from pytest_npubench.plain_text import plain
-from pytest_npubench.reports.number_text import figures
 from pytest_npubench.suites.server.spec import APIS, PROMPTS, Asking, of_json
 
 if TYPE_CHECKING:
     from pytest_npubench.backends.server_address import ServerAddress
+    from pytest_npubench.backends.server_facts import ServedModel
     from pytest_npubench.cli.arguments import Commands
     from pytest_npubench.engines.http.answer import HttpAnswer
     from pytest_npubench.engines.http.load_run import HttpRun
     from pytest_npubench.serving.metrics import Slo
+    from pytest_npubench.serving.request import ServingRequest
     from pytest_npubench.suites.server.blocks import LoadBlock
     from pytest_npubench.suites.server.loader import Loader
 
 T = TypeVar("T")
 ANSWER_S = 10.0
 NOT_ATTAINED, NOT_MEASURED = 1, 2
+WANTED = 0.9
 AZURE_HEADER, AZURE_VARIABLE, AZURE_QUERY = "api-key", "AZURE_OPENAI_API_KEY", "api-version=2024-10-21"
 AGAIN_S = 1.0
 LOADING = re.compile(r"HTTP (429|502|503|504)\b|no server answers|no connection|[Ll]oading")
 EXAMPLE = (
     "npubench load --url http://127.0.0.1:8000/v1 --workload layered-sharegpt --rate 2 --slo-ttft 5s --slo-tbt 125ms"
 )
-NARROWEST = 100
 
 
 def add_parser(commands: Commands, about: str) -> None:
@@ -65,15 +64,18 @@ def add_parser(commands: Commands, about: str) -> None:
     parser.description = (
         f"{about}: requests are sent when they are due, whether or not others were answered, and a request that fails "
         "counts against the SLO.\n"
-        "Exit status: 0 measured, and attained where limits are given; 1 too few requests attain their SLO; 2 not "
-        "measured: no server, no such model, no answer, or a client that was late itself or lost a process."
+        "Exit status: 0 measured, and attained where limits are given; 1 too few requests attain their SLO, in a sweep "
+        "at the lowest rate; 2 not measured: no server, no such model, no answer, or a client that was late itself or "
+        "lost a process."
     )
     parser.add_argument("--url", help="such as http://127.0.0.1:8000/v1 (default: $NPUBENCH_SERVER_URL)")
     parser.add_argument("--model", metavar="NAME", help="(default: $NPUBENCH_SERVER_MODEL, or the only one served)")
     parser.add_argument("--warmup", metavar="N", type=_warm_up_count, default=1, help="requests before (default 1)")
     parser.add_argument("--wait-ready", metavar="TIME", type=time_limit, default=0.0, help="for a loading server: 300s")
     parser.add_argument("--workload", metavar="NAME_OR_PATH", required=True, help="as `npubench workloads` lists them")
-    parser.add_argument("--rate", metavar="PER_S", type=rate, required=True, help="requests a second, Poisson")
+    rates = parser.add_mutually_exclusive_group(required=True)
+    rates.add_argument("--rate", metavar="PER_S", type=rate, help="requests a second, Poisson")
+    rates.add_argument("--sweep", action="store_true", help="find the rate at which too few attain the limits")
     parser.add_argument("--num-requests", metavar="N", type=request_count, default=100, help="default 100")
     parser.add_argument("--seed", type=seed, default=0, help="of lengths and arrivals (default 0); prompts are new")
     parser.add_argument("--slo-ttft", metavar="TIME", help="limit on the first token, such as 5s")
@@ -119,16 +121,20 @@ def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
     """Sends a load. Returns NOT_MEASURED where an error prevented that, which one line on stderr names."""
     if (arguments.slo_ttft is None) != (arguments.slo_tbt is None):
         parser.error("want --slo-ttft and --slo-tbt together: a request attains both or neither")
-    if arguments.attainment is not None and arguments.slo_ttft is None:
-        parser.error("--attainment is of an SLO: want --slo-ttft and --slo-tbt")
+    if (arguments.attainment is not None or arguments.sweep) and arguments.slo_ttft is None:
+        parser.error(f"{'--sweep' if arguments.sweep else '--attainment'} is of an SLO: want --slo-ttft and --slo-tbt")
+    if arguments.sweep and arguments.requests_out:
+        parser.error("--requests-out is of one rate: want --rate")
     try:
-        answer = loaded(arguments)
+        answer = _swept(arguments) if arguments.sweep else loaded(arguments)
     except NpubenchError as error:
         print_error(error)
         return NOT_MEASURED
     if arguments.json:
-        print_document("load", **answer)
+        print_document("load-sweep" if arguments.sweep else "load", **answer)
     else:
+        from pytest_npubench.cli.load_text import rendered
+
         print(rendered(answer), end="")
     if faults := [*answer["client"]["lost"], *filter(None, [answer["client"]["late"]])]:
         for fault in faults:
@@ -139,44 +145,119 @@ def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
 
 def loaded(arguments: argparse.Namespace) -> dict[str, Any]:
     """What was asked for and what came out, as plain data. Raises NpubenchError."""
-    from pytest_npubench.backends.server_facts import ask_server
     from pytest_npubench.cli.run_files import requests_text, write
     from pytest_npubench.suites.server.blocks import load_block
-    from pytest_npubench.suites.server.loader import Loader
 
-    slo, address, asking = _slo(arguments), _address(arguments), _asking(arguments)
-    ready_by_s = monotonic() + arguments.wait_ready
-    facts = _when_ready(lambda: ask_server(address, ANSWER_S), ready_by_s)
-    model = facts.model(address.model)
-    if not model.is_listed:
-        print(f"npubench: warning: /models does not list {plain(model.name)}; asked all the same", file=sys.stderr)
-    loader = Loader(address, model.name, model.context_tokens, asking)
+    slo, asked = _slo(arguments), _asked(arguments)
+    loader = asked.loader
     requests = loader.requests(arguments.workload, arguments.num_requests, arguments.rate, arguments.seed)
     span_s = requests[-1].arrival_s
     sent_from = f" from {arguments.processes} processes" if arguments.processes > 1 else ""
-    sending = f"sending {len(requests)} requests in {span_s:.0f} s to {plain(model.name)}{sent_from}"
+    sending = f"sending {len(requests)} requests in {span_s:.0f} s to {plain(asked.model.name)}{sent_from}"
     print(sending, file=sys.stderr, flush=True)
     if arguments.requests_out:
         write(arguments.requests_out, "")  # what cannot be written is said now
-    if ahead := [replace(request, arrival_s=0.0) for request in requests[: arguments.warmup]]:
-        _when_ready(lambda: loader.send(ahead, f"{arguments.seed}/ahead"), ready_by_s)
+    _warm_up(arguments, asked, requests)
     run = loader.send(requests, str(arguments.seed), arguments.processes)
     block = load_block(run, requests, rate_per_s=arguments.rate, slo=slo)
     if arguments.requests_out:
         write(arguments.requests_out, requests_text(block.records))
     return {
-        "clock": "wall",
-        "server": {"url": address.url, "software": facts.software, **asdict(model)},
-        "api": asking.api,
-        "prompt": asking.prompt,
-        "workload": arguments.workload,
-        "num_requests": len(requests),
+        **asked.facts(arguments),
         "rate_per_s": arguments.rate,
-        "seed": arguments.seed,
-        **_outcome(block, 0.9 if arguments.attainment is None else arguments.attainment, run),
+        **_outcome(block, arguments.attainment or WANTED, run),
         "reasons": _reasons(run.answers, loader),
         "remarks": _remarks(run.answers),
     }
+
+
+def _swept(arguments: argparse.Namespace) -> dict[str, Any]:
+    """As `loaded`, of many rates; says on stderr what each came to. Raises NpubenchError."""
+    from pytest_npubench.suites.server.lateness import why_late
+    from pytest_npubench.suites.server.sweep import SweptRate, knee, rates_of, sweep
+
+    slo, target, asked = _slo(arguments), arguments.attainment or WANTED, _asked(arguments)
+    assert slo is not None  # run has looked
+    _warm_up(arguments, asked, asked.loader.requests(arguments.workload, arguments.num_requests, 1.0, arguments.seed))
+
+    def say(block: LoadBlock) -> None:
+        row = SweptRate.of(block)
+        print(f"{row.attainment:.0%} of {row.num_arrived} attain at {row.rate_per_s:.3g} requests/s", file=sys.stderr)
+
+    found, capacity = sweep(
+        asked.loader,
+        arguments.workload,
+        arguments.num_requests,
+        slo=slo,
+        target=target,
+        seed=arguments.seed,
+        num_processes=arguments.processes,
+        seen=say,
+    )
+    late = [f"at {block.rate_per_s:.3g} requests/s {why}" for block in found.blocks if (why := why_late(block))]
+    rows = rates_of(found.blocks)
+    is_below = not capacity.reached and capacity.interval is not None and capacity.interval[0] is None
+    return {
+        **asked.facts(arguments),
+        "slo": {**asdict(slo), "attainment": target},
+        "attained": not is_below,
+        "capacity": {"rate_per_s": capacity.rate_per_s, "interval": capacity.interval, "why": capacity.why},
+        "knee_rate_per_s": knee(rows).rate_per_s,
+        "alone": asdict(SweptRate.of(found.alone)),
+        "at_once": asdict(SweptRate.of(found.at_once)),
+        "rates": [asdict(row) for row in rows],
+        "client": {"late": late[0] if late else None, "lost": []},
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """A server that says what it is, and what asks it; ready_by_s: until when it may be loading."""
+
+    address: ServerAddress
+    software: str | None
+    model: ServedModel
+    asking: Asking
+    loader: Loader
+    ready_by_s: float
+
+    def facts(self, arguments: argparse.Namespace) -> dict[str, Any]:
+        """What a document says of any load."""
+        return {
+            "clock": "wall",
+            "server": {"url": self.address.url, "software": self.software, **asdict(self.model)},
+            "api": self.asking.api,
+            "prompt": self.asking.prompt,
+            "workload": arguments.workload,
+            "num_requests": arguments.num_requests,
+            "seed": arguments.seed,
+        }
+
+
+def _asked(arguments: argparse.Namespace) -> _Asked:
+    """Asks the server for its models; warns where the one that is named is not among them. Raises NpubenchError."""
+    from pytest_npubench.backends.server_facts import ask_server
+    from pytest_npubench.suites.server.loader import Loader
+
+    address, asking, ready_by_s = _address(arguments), _asking(arguments), monotonic() + arguments.wait_ready
+    facts = _when_ready(lambda: ask_server(address, ANSWER_S), ready_by_s)
+    model = facts.model(address.model)
+    if not model.is_listed:
+        print(f"npubench: warning: /models does not list {plain(model.name)}; asked all the same", file=sys.stderr)
+    return _Asked(
+        address=address,
+        software=facts.software,
+        model=model,
+        asking=asking,
+        loader=Loader(address, model.name, model.context_tokens, asking),
+        ready_by_s=ready_by_s,
+    )
+
+
+def _warm_up(arguments: argparse.Namespace, asked: _Asked, requests: Sequence[ServingRequest]) -> None:
+    """Sends the first requests ahead, apart from the figures."""
+    if ahead := [replace(request, arrival_s=0.0) for request in requests[: arguments.warmup]]:
+        _when_ready(lambda: asked.loader.send(ahead, f"{arguments.seed}/ahead"), asked.ready_by_s)
 
 
 def _outcome(block: LoadBlock, wanted: float, run: HttpRun) -> dict[str, Any]:
@@ -298,75 +379,3 @@ def _warm_up_count(text: str) -> int:
 
 def _fraction(text: str) -> float:
     return number(text, "a fraction above 0 and up to 1, such as 0.9", lambda value: 0 < value <= 1)
-
-
-def rendered(answer: Mapping[str, Any]) -> str:
-    """Renders an answer as text of lines of 100 columns or more; `answer` is what --json prints."""
-    width = max(shutil.get_terminal_size((NARROWEST, 24)).columns, NARROWEST)
-    console = plain_console(width)
-    for line in _heading(answer):
-        console.print(cell(line))
-    console.print(_table(answer))
-    return written(console)
-
-
-def _heading(answer: Mapping[str, Any]) -> list[str]:
-    server, client = answer["server"], answer["client"]
-    failures = "; ".join(f"{number} {name}" for name, number in answer["failures"].items()) or "none"
-    counted = "; ".join(f"{number} by {name}" for name, number in answer["counted_by"].items())
-    late = [client[name] for name in ("dispatch_lag_p99_s", "loop_stall_p99_s", "loop_stall_worst_s")]
-    lag, stall, worst = figures(late, "s")
-    return [
-        f"server     {server['name']} by {server['software'] or 'unknown software'} at {server['url']}",
-        f"requests   {answer['num_requests']} of {answer['workload']} at {answer['rate_per_s']:g} a second, seed "
-        f"{answer['seed']}, {answer['api']} API, prompts of {answer['prompt']}",
-        f"failed     {failures}",
-        *(f"           {reason}" for reason in answer["reasons"].values()),
-        f"counted    {counted or 'none'}",
-        *(f"remark     {line}" for line in _remark_lines(answer)),
-        f"client     dispatch lag {lag} and loop stalls {stall} at p99, worst stall {worst}",
-        f"SLO        {_limits_text(answer)}",
-    ]
-
-
-def _remark_lines(answer: Mapping[str, Any]) -> Iterator[str]:
-    from pytest_npubench.suites.server.blocks import IN_ONE_PIECE
-
-    total = answer["num_requests"]
-    for text, counted in answer["remarks"].items():
-        amount = f" ({counted['number']} in all)" if counted["number"] != counted["answers"] else ""
-        yield f"{counted['answers']} of {total} answers: {text}{amount}"
-    if answer["in_one_piece"]:
-        yield f"{answer['in_one_piece']} of {total} answers: {IN_ONE_PIECE}"
-
-
-def _limits_text(answer: Mapping[str, Any]) -> str:
-    slo = answer["slo"]
-    if slo is None:
-        return "none given"
-    attained = next(metric["value"] for metric in answer["metrics"] if metric["name"] == "slo_attainment")
-    outcome = "attained" if answer["attained"] else "missed"
-    return (
-        f"TTFT {slo['ttft_s']:g} s and every TBT {slo['tbt_s'] * 1e3:g} ms: {outcome} "
-        f"({attained:.2%} of the arrived requests, {slo['attainment']:.0%} wanted)"
-    )
-
-
-def _table(answer: Mapping[str, Any]) -> PlainTable:
-    table = PlainTable()
-    table.add_column("metric", no_wrap=True)
-    table.add_column("value", justify="right")
-    table.add_column("95 % interval", justify="right")
-    table.add_column("n", justify="right")
-    table.add_column("note")
-    for metric in answer["metrics"]:
-        if metric["value"] is not None:
-            value, *ends = figures((metric["value"], *(metric["interval"] or ())), metric["unit"])
-            table.add_row(
-                metric["name"],
-                value,
-                " to ".join(ends),
-                str(metric["num_samples"]),
-                metric["note"],
-            )
-    return table

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import replace
 
@@ -31,10 +32,10 @@ def load(call, tmp_path, monkeypatch):
     path = tmp_path / "lengths.csv"
     path.write_text(LENGTHS, encoding="utf-8")
 
-    def run(stand_in, *arguments):
+    def run(stand_in, *arguments, rate=("--rate", 40)):
         server = stand_in.start()
         try:
-            fixed = ("--url", server.url, "--workload", path, "--rate", 40, "--num-requests", 8, "--warmup", 0)
+            fixed = ("--url", server.url, "--workload", path, "--num-requests", 8, "--warmup", 0, *(rate or ()))
             return call("load", *fixed, *arguments)
         finally:
             server.stop()
@@ -120,6 +121,33 @@ def test_the_table_says_who_was_asked_and_what_came_out(load):
     assert "expert" not in answer.out
 
 
+def test_a_sweep_finds_where_a_server_has_too_few_slots(load):
+    """Two slots of 60 ms are 33 requests a second; where limits are beyond what it can do, no rate attains."""
+    slots = asyncio.Semaphore(2)
+
+    async def queued(number, request):
+        asked = (await request.json())["max_tokens"]
+        async with slots:
+            await asyncio.sleep(0.06)
+            return await streams(*[json.dumps({"choices": [{"text": "a"}]})] * asked, "[DONE]")(number, request)
+
+    sweeping = ("--sweep", "--num-requests", 16)
+    found = load(StandIn(fault=queued), *sweeping, "--slo-ttft", "250ms", "--slo-tbt", "1s", "--json", rate=None)
+    assert found.status == 0, found.err
+    answer = found.json
+    low, high = (answer["rates"][at]["rate_per_s"] for at in (0, -1))
+    assert low < answer["capacity"]["rate_per_s"] < high
+    assert 16 < answer["capacity"]["rate_per_s"] < 70
+    assert low <= answer["knee_rate_per_s"] <= high
+    assert len(answer["rates"]) == 10
+    assert answer["rates"][0]["attainment"] > answer["rates"][-1]["attainment"]
+    slots = asyncio.Semaphore(2)
+    found = load(StandIn(fault=queued), *sweeping, "--slo-ttft", "30ms", "--slo-tbt", "1s", rate=None)
+    assert found.status == 1
+    assert "capacity   below " in found.out
+    assert "in 1 runs, below 90%" in found.out
+
+
 def test_without_limits_nothing_is_judged(load):
     answer = load(StandIn(known=KNOWN), "--json").json
     assert (answer["slo"], answer["attained"]) == (None, None)
@@ -184,6 +212,7 @@ def test_no_answer_is_no_measurement_and_names_the_failures(load, monkeypatch):
         (("--max-total-tokens", 2), "max_total_tokens=2"),
         (("--slo-ttft", "5s"), "want --slo-ttft and --slo-tbt together"),
         (("--attainment", "0.9"), "--attainment is of an SLO"),
+        (("--sweep", *SLO), "argument --sweep: not allowed with argument --rate"),
         (("--attainment", "1.5", *SLO), "want a fraction above 0 and up to 1"),
         (("--processes", "0"), "want a whole number from 1 to 256"),
         (("--processes", "257"), "want a whole number from 1 to 256"),

@@ -5,10 +5,8 @@ The paper's capacities stand in a ratio of 1.14 to 1.45. The case fails where la
 the smaller one, or where a policy's lies below all rates tried: in every round fewer than 90 % attain at the lowest,
 0.8 of the load's own rate. It is inconclusive where a policy's attainment does not cross 90 % in another way.
 
-Capacities are held against accepted ones. Rates and limits are frozen with these, so a slower device has a smaller
-capacity. Their samples are those of each round, a curve through its own blocks; one that does not cross is taken for
-the rate that it ends at: a capacity is judged even where only its bound is known. Every night draws the same requests,
-so between nights the device alone moves a curve; of 10 % nobody is alarmed, since six short blocks tell no less.
+Capacities are held against accepted ones (campaign/served_capacity.py). Rates and limits are frozen with these, so a
+slower device has a smaller capacity, and every night draws the same requests.
 
 A block is short, so its queue is never as long as that of a service that goes on: these capacities are for comparing
 policies, and nights.
@@ -16,16 +14,14 @@ policies, and nights.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import fmean
 
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.served_block import ServedBlock
+from pytest_npubench.campaign.served_capacity import attained, capacity_metric, capacity_of
 from pytest_npubench.core.case import Case
-from pytest_npubench.serving.attainment_curve import fit_curve
-from pytest_npubench.serving.capacity import Capacity, CapacityRatio, CapacityRun, capacity_ratio, estimate
+from pytest_npubench.serving.capacity import CapacityRatio, capacity_ratio
 from pytest_npubench.serving.metrics import attainment_split
 from pytest_npubench.suites.scheduling.experiment import LoadExperiment, ServingDetail
 from pytest_npubench.suites.scheduling.figures import blocks
@@ -38,7 +34,6 @@ from pytest_npubench.verdict.result import Judgement, Metric
 
 POLICIES = ("layered", "chunked")
 TARGET = 0.9
-MARGIN = 0.10
 FACTORS = (0.8, 1.2, 1.6, 2.0, 2.6, 3.2)  # of the load's own rate
 
 
@@ -73,15 +68,16 @@ class AttainmentKind(LoadExperiment):
     def judge(self, case: Case, plan: ServingPlan, measured: Measured) -> Judgement:
         served = [blocks(measured, point) for point in self.points(case, plan)]
         by_policy = dict(zip(POLICIES, (served[: len(FACTORS)], served[len(FACTORS) :]), strict=True))
-        capacities = {policy: _capacity(served_at) for policy, served_at in by_policy.items()}
+        rounds = {policy: tuple(zip(*served_at, strict=True)) for policy, served_at in by_policy.items()}
+        capacities = {policy: capacity_of(rounds[policy], TARGET) for policy in POLICIES}
         ratio = capacity_ratio(capacities["layered"], capacities["chunked"])
-        by_round = {policy: _by_round(served_at) for policy, served_at in by_policy.items()}
+        rates = [capacity_metric(f"{policy}_capacity", capacities[policy], rounds[policy]) for policy in POLICIES]
         return Judgement(
             verdict=_verdict(by_policy, ratio),
             what="capacity at 90 % attainment, layered / chunked",
             metrics=(
-                *((_ratio(ratio.value, by_round),) if ratio.value is not None else ()),
-                *(_rate(policy, capacities[policy], by_round[policy]) for policy in POLICIES),
+                *((_ratio(ratio.value, *rates),) if ratio.value is not None else ()),
+                *rates,
             ),
             detail=AttainmentDetail(
                 factors=FACTORS,
@@ -115,46 +111,7 @@ def _verdict(by_policy: Mapping[str, Sequence[tuple[ServedBlock, ...]]], ratio: 
 
 
 def _is_below(served_at: Sequence[tuple[ServedBlock, ...]]) -> bool:
-    return all(_attained(block) < TARGET for block in served_at[0])
-
-
-def _capacity(served_at: Sequence[tuple[ServedBlock, ...]]) -> Capacity:
-    runs = _runs(served_at)
-    rates = [run.rate_per_s for run in runs]
-    return estimate(runs, low=min(rates), high=max(rates), target=TARGET)
-
-
-def _by_round(served_at: Sequence[tuple[ServedBlock, ...]]) -> tuple[float, ...]:
-    """Each round's capacity from its blocks alone, within the rates tried."""
-    return tuple(_within(_runs([(block,) for block in row])) for row in zip(*served_at, strict=True))
-
-
-def _within(runs: Sequence[CapacityRun]) -> float:
-    """Where a curve through the runs crosses the target; the lowest or the highest rate where it lies beyond."""
-    rates = [run.rate_per_s for run in runs]
-    if all(run.attainment >= TARGET for run in runs):
-        return max(rates)
-    if all(run.attainment < TARGET for run in runs):
-        return min(rates)
-    return math.exp(fit_curve(runs, TARGET, (math.log(min(rates)), math.log(max(rates)))).log_capacity)
-
-
-def _runs(served_at: Sequence[tuple[ServedBlock, ...]]) -> list[CapacityRun]:
-    return [
-        CapacityRun(
-            rate_per_s=block.rate_per_s,
-            seed=index,
-            num_attained=round(_attained(block) * len(block.records)),
-            num_arrived=len(block.records),
-            spent_s=block.duration_s,
-        )
-        for found in served_at
-        for index, block in enumerate(found)
-    ]
-
-
-def _attained(block: ServedBlock) -> float:
-    return attainment_split(block.records, block.limits)[0]
+    return all(attained(block) < TARGET for block in served_at[0])
 
 
 def _split(served: tuple[ServedBlock, ...]) -> tuple[float, float, float]:
@@ -162,23 +119,10 @@ def _split(served: tuple[ServedBlock, ...]) -> tuple[float, float, float]:
     return attainment_split([record for block in served for record in block.records], served[0].limits)
 
 
-def _ratio(value: float, by_round: Mapping[str, Sequence[float]]) -> Metric:
+def _ratio(value: float, layered: Metric, chunked: Metric) -> Metric:
     """Held against nothing: its two capacities are."""
-    samples = tuple(layered / chunked for layered, chunked in zip(*(by_round[name] for name in POLICIES), strict=True))
+    samples = tuple(high / low for high, low in zip(layered.samples, chunked.samples, strict=True))
     return Metric(name="capacity_ratio", unit="ratio", value=value, better="higher", samples=samples, gate="none")
-
-
-def _rate(policy: str, capacity: Capacity, by_round: tuple[float, ...]) -> Metric:
-    """The pooled curve's capacity, or where it does not cross the mean of what rounds know."""
-    mean = math.exp(fmean(map(math.log, by_round)))
-    return Metric(
-        name=f"{policy}_capacity_requests_per_s",
-        unit="requests/s",
-        value=mean if capacity.rate_per_s is None else capacity.rate_per_s,
-        better="higher",
-        samples=by_round,
-        margin=MARGIN,
-    )
 
 
 KIND = AttainmentKind()

@@ -1,0 +1,136 @@
+"""What `npubench load` prints for people: the load of one rate with every metric, or a sweep with a line a rate."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pytest_npubench.core.plain_table import PlainTable, cell, plain_console, written
+from pytest_npubench.reports.number_text import figures, milliseconds, plain
+
+NARROWEST = 100
+TIMES = ("ttft_mean_s", "ttft_p99_s", "tbt_p99_s", "e2e_mean_s")
+
+
+def rendered(answer: Mapping[str, Any]) -> str:
+    """Renders an answer as text of lines of 100 columns or more; `answer` is what --json prints."""
+    width = max(shutil.get_terminal_size((NARROWEST, 24)).columns, NARROWEST)
+    console = plain_console(width)
+    heading, table = (_sweep_heading, _sweep_table) if "capacity" in answer else (_heading, _table)
+    for line in (*_server_lines(answer), *heading(answer)):
+        console.print(cell(line))
+    console.print(table(answer))
+    return written(console)
+
+
+def _server_lines(answer: Mapping[str, Any]) -> list[str]:
+    server, at = answer["server"], f"{answer['rate_per_s']:g} a second" if "rate_per_s" in answer else "each rate"
+    return [
+        f"server     {server['name']} by {server['software'] or 'unknown software'} at {server['url']}",
+        f"requests   {answer['num_requests']} of {answer['workload']} at {at}, seed "
+        f"{answer['seed']}, {answer['api']} API, prompts of {answer['prompt']}",
+    ]
+
+
+def _heading(answer: Mapping[str, Any]) -> list[str]:
+    client = answer["client"]
+    failures = "; ".join(f"{number} {name}" for name, number in answer["failures"].items()) or "none"
+    counted = "; ".join(f"{number} by {name}" for name, number in answer["counted_by"].items())
+    late = [client[name] for name in ("dispatch_lag_p99_s", "loop_stall_p99_s", "loop_stall_worst_s")]
+    lag, stall, worst = figures(late, "s")
+    return [
+        f"failed     {failures}",
+        *(f"           {reason}" for reason in answer["reasons"].values()),
+        f"counted    {counted or 'none'}",
+        *(f"remark     {line}" for line in _remark_lines(answer)),
+        f"client     dispatch lag {lag} and loop stalls {stall} at p99, worst stall {worst}",
+        f"SLO        {_limits_text(answer)}",
+    ]
+
+
+def _remark_lines(answer: Mapping[str, Any]) -> Iterator[str]:
+    from pytest_npubench.suites.server.blocks import IN_ONE_PIECE
+
+    total = answer["num_requests"]
+    for text, counted in answer["remarks"].items():
+        amount = f" ({counted['number']} in all)" if counted["number"] != counted["answers"] else ""
+        yield f"{counted['answers']} of {total} answers: {text}{amount}"
+    if answer["in_one_piece"]:
+        yield f"{answer['in_one_piece']} of {total} answers: {IN_ONE_PIECE}"
+
+
+def _limits_text(answer: Mapping[str, Any]) -> str:
+    slo = answer["slo"]
+    if slo is None:
+        return "none given"
+    attained = next(metric["value"] for metric in answer["metrics"] if metric["name"] == "slo_attainment")
+    outcome = "attained" if answer["attained"] else "missed"
+    return (
+        f"TTFT {slo['ttft_s']:g} s and every TBT {slo['tbt_s'] * 1e3:g} ms: {outcome} "
+        f"({attained:.2%} of the arrived requests, {slo['attainment']:.0%} wanted)"
+    )
+
+
+def _table(answer: Mapping[str, Any]) -> PlainTable:
+    table = PlainTable()
+    table.add_column("metric", no_wrap=True)
+    table.add_column("value", justify="right")
+    table.add_column("95 % interval", justify="right")
+    table.add_column("n", justify="right")
+    table.add_column("note")
+    for metric in answer["metrics"]:
+        if metric["value"] is not None:
+            value, *ends = figures((metric["value"], *(metric["interval"] or ())), metric["unit"])
+            table.add_row(
+                metric["name"],
+                value,
+                " to ".join(ends),
+                str(metric["num_samples"]),
+                metric["note"],
+            )
+    return table
+
+
+def _sweep_heading(answer: Mapping[str, Any]) -> list[str]:
+    """What a sweep comes to, in lines."""
+    slo, capacity = answer["slo"], answer["capacity"]
+    alone, at_once = answer["alone"], answer["at_once"]
+    at_knee = next(row for row in answer["rates"] if row["rate_per_s"] == answer["knee_rate_per_s"])
+    ttft, e2e, knee_e2e = figures([alone["ttft_mean_s"], alone["e2e_mean_s"], at_knee["e2e_mean_s"]], "s")
+    rate = "" if capacity["rate_per_s"] is None else f"{plain(capacity['rate_per_s'])} requests/s, 95 % interval "
+    return [
+        f"SLO        TTFT {slo['ttft_s']:g} s and every TBT {slo['tbt_s'] * 1e3:g} ms: {slo['attainment']:.0%} wanted",
+        f"alone      TTFT {ttft} and E2E {e2e} on average",
+        f"at once    {plain(at_once['answered_per_s'])} requests/s, {plain(at_once['output_tokens_per_s'])} tokens/s",
+        f"capacity   {rate}{_interval(capacity['interval'])} requests/s",
+        f"           {capacity['why']}",
+        f"knee       {plain(at_knee['rate_per_s'])} requests/s: {plain(at_knee['answered_per_s'])} answered a second, "
+        f"E2E {knee_e2e} on average",
+    ]
+
+
+def _interval(ends: tuple[float | None, float | None] | None) -> str:
+    low, high = ends or (None, None)
+    if low is None or high is None:
+        return f"below {plain(high)}" if high is not None else f"above {plain(low)}" if low is not None else "unknown"
+    return f"{plain(low)} to {plain(high)}"
+
+
+def _sweep_table(answer: Mapping[str, Any]) -> PlainTable:
+    """Latency against throughput, a line a rate; the TTFT, TBT and E2E in milliseconds."""
+    table = PlainTable()
+    counts = ("rate/s", "attain %", "interval", "failed", "answered/s", "tokens/s")
+    for head in (*counts, "TTFT ms", "TTFT p99", "TBT p99", "E2E ms"):
+        table.add_column(head, justify="right", no_wrap=True)
+    for row in answer["rates"]:
+        table.add_row(
+            plain(row["rate_per_s"]),
+            f"{row['attainment'] * 100:.1f}",
+            " to ".join(f"{end * 100:.0f}" for end in row["attainment_interval"]),
+            str(row["num_failed"]),
+            plain(row["answered_per_s"]),
+            plain(row["output_tokens_per_s"]),
+            *(milliseconds(row[name]) for name in TIMES),
+        )
+    return table
