@@ -184,7 +184,7 @@ def _swept(arguments: argparse.Namespace) -> dict[str, Any]:
         row = SweptRate.of(block)
         print(f"{row.attainment:.0%} of {row.num_arrived} attain at {row.rate_per_s:.3g} requests/s", file=sys.stderr)
 
-    found, capacity = sweep(
+    made, capacity = sweep(
         asked.loader,
         arguments.workload,
         arguments.num_requests,
@@ -194,8 +194,8 @@ def _swept(arguments: argparse.Namespace) -> dict[str, Any]:
         num_processes=arguments.processes,
         seen=say,
     )
-    late = [f"at {block.rate_per_s:.3g} requests/s {why}" for block in found.blocks if (why := why_late(block))]
-    rows = rates_of(found.blocks)
+    late = [f"at {block.rate_per_s:.3g} requests/s {why}" for block in made.blocks if (why := why_late(block))]
+    rows = rates_of(made.blocks)
     is_below = not capacity.reached and capacity.interval is not None and capacity.interval[0] is None
     return {
         **asked.facts(arguments),
@@ -203,8 +203,8 @@ def _swept(arguments: argparse.Namespace) -> dict[str, Any]:
         "attained": not is_below,
         "capacity": {"rate_per_s": capacity.rate_per_s, "interval": capacity.interval, "why": capacity.why},
         "knee_rate_per_s": knee(rows).rate_per_s,
-        "alone": asdict(SweptRate.of(found.alone)),
-        "at_once": asdict(SweptRate.of(found.at_once)),
+        "alone": asdict(SweptRate.of(made.alone)),
+        "at_once": asdict(SweptRate.of(made.at_once)),
         "rates": [asdict(row) for row in rows],
         "client": {"late": late[0] if late else None, "lost": []},
     }
