@@ -131,9 +131,11 @@ def _plans(suite: str, spec: HardwareSpec) -> list[Any]:
 
 
 def _largest_batch(spec: HardwareSpec, model: str) -> int:
-    """The largest batch size of the model's campaigns that fit with all of their buckets; 0 for none."""
+    """The largest batch size of the model's campaigns that fit with all of their buckets; 0 for none. A search at that
+    batch size takes less: one set of weights, and half of the cache."""
     memory = suites.suite("buckets").memory
-    fits = {plan.batch_size: fit(memory, plan) for plan in _plans("buckets", spec) if plan.model == model}
+    plans = [plan for plan in _plans("buckets", spec) if plan.model == model and not plan.is_search]
+    fits = {plan.batch_size: fit(memory, plan) for plan in plans}
     return max((batch for batch, fitting in fits.items() if fitting and not fitting.skipped), default=0)
 
 

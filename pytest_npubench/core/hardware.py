@@ -226,7 +226,8 @@ class RunSize(RunLength):
     profile_first_output_tokens and profile_output_tokens are l1 and l2 of LENS, Eq. 14: the two output lengths of a
     bucket. Where the first steps behind a prefill take longer than the others, l1 has them, so that TTFT_b does. At
     online_batch_sizes requests of the first workload are served as they arrive, in online_buckets. Engines of
-    search_batch_sizes, and of sets of search_buckets, are compared on that workload.
+    search_batch_sizes, and of sets of search_buckets, are compared on that workload; of search_models alone where the
+    device's memory does not hold those of every model.
     """
 
     models: Texts = ()
@@ -238,6 +239,7 @@ class RunSize(RunLength):
     profile_output_tokens: Annotated[int, at_least(2)] = 33
     online_batch_sizes: Counts = ()
     online_buckets: Counts = ()
+    search_models: Texts = ()
     search_batch_sizes: Counts = ()
     search_buckets: Counts = ()
 

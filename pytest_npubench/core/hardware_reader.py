@@ -201,6 +201,7 @@ def _check(spec: HardwareSpec) -> None:
             ("buckets", size.buckets, spec.buckets),
             ("online_batch_sizes", size.online_batch_sizes, spec.batch_sizes),
             ("online_buckets", size.online_buckets, spec.buckets),
+            ("search_models", size.search_models, spec.models),
             ("search_batch_sizes", size.search_batch_sizes, spec.batch_sizes),
             ("search_buckets", size.search_buckets, spec.buckets),
         ):
@@ -213,6 +214,7 @@ def _filled(size: RunSize, spec: HardwareSpec) -> RunSize:
         models=size.models or spec.models,
         batch_sizes=size.batch_sizes or spec.batch_sizes,
         buckets=size.buckets or spec.buckets,
+        search_models=size.search_models or size.models or spec.models,
     )
 
 

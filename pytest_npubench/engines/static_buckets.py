@@ -16,6 +16,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby, pairwise
+from typing import Any
 
 from pytest_npubench.core.buckets import bucket_of
 from pytest_npubench.core.measurement import Move, Phase, Request, Run
@@ -36,6 +37,8 @@ class StaticBuckets(Engine):
     """What stands behind a prompt, up to its bucket's end. Nobody sees it."""
     starts_ahead: bool = True
     """Whether a step is started before the tokens of the step before it are fetched."""
+    weights: Any = None
+    """The tree of them, which engines of the same shape and dtype may share."""
     _seed: int
     _num_runs = 0
 

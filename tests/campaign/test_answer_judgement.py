@@ -285,7 +285,7 @@ def test_what_is_harmless_is_not(name: str, runtime: Any, references: dict[str, 
     settings = HARMLESS[name]
     dtype = settings.get("dtype", "fp32")
     made = StaticBucketEngine(SHAPE, runtime, **{"buckets": BUCKETS, "batch_size": 2, **settings})
-    own = jax.tree.map(np.array, made._weights)
+    own = jax.tree.map(np.array, made.weights)
     found = judge_answers(answer_visit(made.answers(PROMPTS), references[dtype]), dtype)
     assert found.verdict.kind is VerdictKind.PASSED, found.verdict.reason
     assert found.detail.num_pairs > 12
@@ -295,7 +295,7 @@ def test_what_is_harmless_is_not(name: str, runtime: Any, references: dict[str, 
         "inconsistent_pairs",
         "weights_bits",
     }
-    back = jax.tree.map(lambda before, now: bool((before == np.asarray(now)).all()), own, made._weights)
+    back = jax.tree.map(lambda before, now: bool((before == np.asarray(now)).all()), own, made.weights)
     assert jax.tree.all(back), "the engine's own weights are other ones than before"
 
 

@@ -213,7 +213,7 @@ def test_fit_and_check_take_a_path_and_say_what_cannot_fit(call: Run, tmp_path: 
     rows = [line.split() for line in call("hardware", path, "--fit").out.splitlines()[1:]]
     assert [(row[1], row[-4:]) for row in rows][:2] == [
         ("quick", ["GB", "21.6", "GB", "none"]),
-        ("nightly", ["mistral-7b-v0.3-b8-online:", "buckets", "above", "2048"]),
+        ("nightly", ["above", "2048;", "mistral-7b-v0.3-b8-search:", "all"]),
     ]
     assert call("hardware", "--check", tmp_path, "--fit").out == call("hardware", path, "--fit").out
     words = "nightly of small does not fit 21.6 GB: mistral-7b-v0.3-b8: buckets above 2048"

@@ -70,7 +70,7 @@ SPLIT = dataclasses.replace(
 def mixed_engine(shape: DecoderShape, runtime: Any) -> StaticBucketEngine:
     """An engine of the shape with mixed() weights."""
     engine = StaticBucketEngine(shape, runtime, buckets=BUCKETS, batch_size=BATCH_SIZE)
-    engine._weights = mixed(engine._weights)
+    engine.weights = mixed(engine.weights)
     return engine
 
 
@@ -103,7 +103,7 @@ class Oracle:
 
     def __init__(self, engine: StaticBucketEngine) -> None:
         self._shape = engine.shape
-        self._weights = oracle.exact(engine._weights)
+        self._weights = oracle.exact(engine.weights)
         self.ask = cache(self._ask)
 
     def _ask(self, length: int, count: int, seed: int = 0) -> Asked:

@@ -33,7 +33,7 @@ def answer(num_devices: int) -> dict[str, Any]:
     devices = [Device(family="cpu", ordinal=ordinal, name="host") for ordinal in range(num_devices)]
     runtime = JaxRuntime("cpu", devices, None)
     engine = StaticBucketEngine(SPLIT, runtime, buckets=BUCKETS, batch_size=len(LENGTHS))
-    engine._weights = weights = mixed(engine._weights)
+    engine.weights = weights = mixed(engine.weights)
     engine.load(BUCKETS)
     asked = [Oracle(engine).ask(*lengths) for lengths in LENGTHS]
     num_compiles = runtime.num_process_compiles
@@ -69,7 +69,7 @@ def prompt_error(engine: StaticBucketEngine) -> float:
     hidden = []
     for form in (PORTABLE, kernel):
         step = jax.jit(partial(forward.prefill_hidden, engine.shape, form=form))
-        hidden.append(np.asarray(step(engine._weights, engine._new_caches(16), prompt, scalar, np.int32(0))[0]))
+        hidden.append(np.asarray(step(engine.weights, engine._new_caches(16), prompt, scalar, np.int32(0))[0]))
     return float(np.abs(hidden[0] - hidden[1]).max())
 
 

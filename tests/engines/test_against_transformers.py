@@ -48,7 +48,7 @@ QWEN = small_decoder(
 def test_same_tokens_as_transformers(shape: DecoderShape) -> None:
     host = backend("cpu")
     engine = StaticBucketEngine(shape, host.open(host.probe(1).devices, None), buckets=BUCKETS, batch_size=3, seed=5)
-    model = _model(shape, engine._weights)
+    model = _model(shape, engine.weights)
     generator = np.random.default_rng(3)
     prompts = [generator.integers(0, shape.vocab_size, length, dtype=np.int32) for length in (15, 16, 17)]
     tokens = engine.generate(prompts, [20, 35, 4]).tokens

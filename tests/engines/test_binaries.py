@@ -90,12 +90,10 @@ def test_prefill_and_decode_write_in_place(serve: Callable[[str], Served]) -> No
     prompt = np.ones(16, np.int32), np.int32(5)
     engine.begin(16)
     state: DecoderState = engine._state._replace(caches=engine._new_caches(16))
-    first = engine._prefill[16](engine._weights, state, *prompt, np.int32(0))
+    first = engine._prefill[16](engine.weights, state, *prompt, np.int32(0))
     places = addresses(first.caches)
-    second = engine._prefill[16](engine._weights, first, *prompt, np.int32(1))
-    stepped, tokens = engine._decode[16](
-        engine._weights, second._replace(tokens=None, fixed_logits=None), second.tokens
-    )
+    second = engine._prefill[16](engine.weights, first, *prompt, np.int32(1))
+    stepped, tokens = engine._decode[16](engine.weights, second._replace(tokens=None, fixed_logits=None), second.tokens)
     assert is_gone(first.caches)
     assert is_gone(second.caches)
     assert second.lengths.is_deleted()

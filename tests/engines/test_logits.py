@@ -63,7 +63,7 @@ class Steps:
 
 @pytest.fixture(scope="module")
 def steps(served: Served, runtime: Any) -> Steps:
-    return Steps(served.engine.shape, served.engine._weights, runtime.devices[0])
+    return Steps(served.engine.shape, served.engine.weights, runtime.devices[0])
 
 
 @pytest.mark.parametrize(("length", "count"), [(1, 12), (255, 4), (256, 3), (257, 3), (290, 11), (300, 1)])
@@ -90,7 +90,7 @@ def test_prefill_writes_its_own_row_only(steps: Steps) -> None:
 def test_logits_in_bfloat16(serve: Callable[[str], Served], runtime: Any) -> None:
     """The weights are rounded for both, so what remains is the arithmetic of two layers in 8 bits."""
     shape = serve("normed").engine.shape
-    rounded = jax.tree.map(lambda array: np.asarray(array).astype(jnp.bfloat16), serve("normed").engine._weights)
+    rounded = jax.tree.map(lambda array: np.asarray(array).astype(jnp.bfloat16), serve("normed").engine.weights)
     steps = Steps(shape, rounded, runtime.devices[0])
     prompt = np.random.default_rng(1).integers(0, shape.vocab_size, 270, dtype=np.int32)
     answer = oracle.generate(shape, oracle.exact(rounded), prompt, 3)

@@ -22,7 +22,7 @@ def allocated(tree: Any) -> int:
 
 def test_bytes_are_those_of_the_arrays(served: Served) -> None:
     engine = served.engine
-    assert weight_bytes(engine.shape, "fp32") == allocated(engine._weights)
+    assert weight_bytes(engine.shape, "fp32") == allocated(engine.weights)
     assert cache_bytes(engine.shape, 16, BATCH_SIZE, "fp32") == allocated(engine._new_caches(16))
 
 

@@ -88,7 +88,7 @@ def test_an_unknown_shape_is_named_with_the_known_ones() -> None:
 def test_random_weights_have_variance_one_over_fan_in(serve: Callable[[str], Served], name: str) -> None:
     """Thousands of samples each: their standard deviation is within a few percent, and no two weights are alike."""
     engine = serve(name).engine
-    shape, layers = engine.shape, engine._weights["layers"]
+    shape, layers = engine.shape, engine.weights["layers"]
     fan_in = {"wq": shape.hidden, "wo": shape.num_heads * shape.head_dim, "w_down": shape.intermediate}
     for weight, width in fan_in.items():
         assert float(np.std(layers[0][weight])) * math.sqrt(width) == pytest.approx(1, rel=0.06)

@@ -43,7 +43,10 @@ class StaticBucketEngine(AnsweringBuckets):
         batch_size: int,
         dtype: str = "fp32",
         seed: int = 0,
+        weights: Any = None,
     ) -> None:
+        """weights: those of an engine of the same shape, dtype and devices that this one shares; None: it makes its
+        own."""
         if jax.config.jax_enable_x64:
             raise ConfigError("JAX_ENABLE_X64 is on: the suites' decoder counts in 32 bits; switch it off for this run")
         self.shape = shape
@@ -63,8 +66,8 @@ class StaticBucketEngine(AnsweringBuckets):
         self._state: Any = None
         self._vectors: tuple[Any, Any, Any] | None = None  # tokens, lengths and logits that the batch before left
         self._make_weights = self._compile(self._binaries.weights())
-        self._weights: Any = self._seeded_weights()
-        self.parts: Parts | None = DecoderParts(self, lambda: DecoderOperators(self._binaries, compiler, self._weights))
+        self.weights = self._seeded_weights() if weights is None else weights
+        self.parts: Parts | None = DecoderParts(self, lambda: DecoderOperators(self._binaries, compiler, self.weights))
 
     # -- compiling
 
@@ -121,12 +124,12 @@ class StaticBucketEngine(AnsweringBuckets):
     def prefill_row(self, bucket: int, row: int, prompt: Prompt) -> Prompt:
         padded = np.full(bucket, self.padding_token, np.int32)
         padded[: len(prompt)] = prompt
-        self._state = self._prefill[bucket](self._weights, self._state, padded, np.int32(len(prompt)), np.int32(row))
+        self._state = self._prefill[bucket](self.weights, self._state, padded, np.int32(len(prompt)), np.int32(row))
         return np.asarray(self._state.tokens)
 
     def start_step(self, bucket: int) -> Callable[[], Prompt]:
         before = self._state._replace(tokens=None, fixed_logits=None)
-        kept, tokens = self._decode[bucket](self._weights, before, self._state.tokens)
+        kept, tokens = self._decode[bucket](self.weights, before, self._state.tokens)
         self._state = kept._replace(tokens=tokens)
         tokens.copy_to_host_async()
         return lambda: np.asarray(tokens)
@@ -152,13 +155,13 @@ class StaticBucketEngine(AnsweringBuckets):
 
     @contextmanager
     def probe_weights(self) -> Iterator[tuple[int, int]]:
-        self._weights = None  # never two sets on the devices
+        self.weights = None  # never two sets on the devices
         try:
-            made_bits, self._weights = self._placed_probe()
-            yield weights_bits(map(np.asarray, jax.tree.leaves(self._weights))), made_bits
+            made_bits, self.weights = self._placed_probe()
+            yield weights_bits(map(np.asarray, jax.tree.leaves(self.weights))), made_bits
         finally:
-            self._weights = None
-            self._weights = self._seeded_weights()
+            self.weights = None
+            self.weights = self._seeded_weights()
 
     def _placed_probe(self) -> tuple[int, Any]:
         """The checksum of the host's probe weights, and the tree of them on the devices."""

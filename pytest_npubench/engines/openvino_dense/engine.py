@@ -127,7 +127,10 @@ class OpenVinoBucketEngine(AnsweringBuckets):
         batch_size: int,
         dtype: str = "fp32",
         seed: int = 0,
+        weights: Any = None,
     ) -> None:
+        """weights: the host's, of an engine of the same shape and dtype that this one shares; None: it makes its
+        own."""
         if batch_size < 1:
             raise ConfigError(f"batch_size is {batch_size}; want at least 1")
         self.shape = shape
@@ -137,7 +140,7 @@ class OpenVinoBucketEngine(AnsweringBuckets):
         self.canaries: Canaries | None = OpenVinoCanaries(compiler)
         self._compiler = compiler
         self._seed = seed
-        self._weights = graph_weights(shape, dtype)
+        self.weights = graph_weights(shape, dtype) if weights is None else weights
         self._binaries: dict[int, BucketBinaries] = {}
         self._logits: Callable[[], Any] = lambda: ()  # of what ran last: read where a check asks for them
 
@@ -148,7 +151,7 @@ class OpenVinoBucketEngine(AnsweringBuckets):
                 raise ConfigError(f"bucket {bucket} is not in the engine's set {self.buckets}")
             if bucket not in self._binaries:
                 binaries = BucketBinaries(
-                    self.shape, self._compiler, self._weights, bucket=bucket, batch_size=self.batch_size
+                    self.shape, self._compiler, self.weights, bucket=bucket, batch_size=self.batch_size
                 )
                 self._binaries[bucket] = binaries
                 self.compiles = (*self.compiles, *binaries.compiles)

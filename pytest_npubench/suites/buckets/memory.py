@@ -30,8 +30,8 @@ SCORE_BYTES = 4
 
 
 def campaign_need(plan: BucketPlan) -> MemoryNeed | None:
-    """With all buckets loaded; None where the memory is not ours to fill."""
-    return bucket_need(plan, plan.buckets) if plan.service.fills_memory else None
+    """With all buckets loaded; None where the memory is not ours to fill. The engines of a search always add up."""
+    return bucket_need(plan, plan.buckets) if plan.service.fills_memory or plan.is_search else None
 
 
 def too_large(case: Case, kind: CaseKind[Any], plan: BucketPlan, whole: MemoryNeed, room: MemoryRoom) -> str:
@@ -45,7 +45,8 @@ def too_large(case: Case, kind: CaseKind[Any], plan: BucketPlan, whole: MemoryNe
 
 
 def given_up(plan: BucketPlan, room: MemoryRoom) -> str:
-    kept = fitting_buckets(plan, room)
+    """All of a search, whose engines have the largest bucket each."""
+    kept = () if plan.is_search else fitting_buckets(plan, room)
     return f"buckets above {kept[-1]}" if kept else "all"
 
 
@@ -71,7 +72,12 @@ def needed_buckets(case: Case, kind: CaseKind[Any], plan: BucketPlan) -> tuple[i
 def bucket_need(plan: BucketPlan, buckets: Sequence[int]) -> MemoryNeed:
     """Of the reference decoder with these buckets loaded, on each device of the plan's group."""
     if plan.is_search:
-        return _sum([bucket_need(plan.of(one), [b for b in one.buckets if b in buckets]) for one in plan.variants])
+        needs = [bucket_need(plan.of(one), [b for b in one.buckets if b in buckets]) for one in plan.variants]
+        return MemoryNeed(
+            weight_bytes=needs[0].weight_bytes * (1 if plan.service.shares_weights else len(needs)),
+            cache_bytes=sum(need.cache_bytes for need in needs),
+            working_bytes=sum(need.working_bytes for need in needs),
+        )
     shape, dtype, num_devices = dense_shape(plan.model), plan.spec.dtype, plan.spec.tensor_parallel
     largest = max(buckets, default=0)
     working_bytes = _decoder_working_bytes(shape, plan.batch_size, largest, num_devices, dtype_bytes(dtype))
@@ -79,15 +85,6 @@ def bucket_need(plan: BucketPlan, buckets: Sequence[int]) -> MemoryNeed:
         weight_bytes=weight_bytes(shape, dtype, num_devices),
         cache_bytes=sum(cache_bytes(shape, bucket, plan.batch_size, dtype, num_devices) for bucket in buckets),
         working_bytes=working_bytes + len(buckets) * BUCKET_BINARY_BYTES,
-    )
-
-
-def _sum(needs: Sequence[MemoryNeed]) -> MemoryNeed:
-    """Of engines that lie beside each other."""
-    return MemoryNeed(
-        weight_bytes=sum(one.weight_bytes for one in needs),
-        cache_bytes=sum(one.cache_bytes for one in needs),
-        working_bytes=sum(one.working_bytes for one in needs),
     )
 
 

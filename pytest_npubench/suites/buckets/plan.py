@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pytest_npubench.campaign.points import Measured
     from pytest_npubench.core.buckets import BucketKeys
     from pytest_npubench.core.hardware import HardwareSpec, RunSize
+    from pytest_npubench.engines.shapes import DecoderShape
     from pytest_npubench.predictors.two_point import ProfilePoint
     from pytest_npubench.suites.protocol import Choice
     from pytest_npubench.workloads import LengthSample
@@ -65,6 +66,14 @@ class BucketPlan(EnginePlan):
     is_search: bool = False
     num_layers: int | None = None
     active_band: float | None = None
+
+    @property
+    def shape(self) -> DecoderShape:
+        """Of the engine. Raises RegistryError for a model that no shape has."""
+        from pytest_npubench.engines.shapes import dense_shape
+
+        shape = dense_shape(self.model)
+        return shape if self.num_layers is None else replace(shape, num_layers=self.num_layers)
 
     @property
     def service(self) -> BucketTraits:
@@ -325,7 +334,8 @@ def _searches(plans: Sequence[BucketPlan]) -> Iterator[BucketPlan]:
             buckets=size.search_buckets or size.buckets,
             workloads=size.workloads[:1],
         )
-        if batch_sizes := plan.spec.batch_sizes_of(plan.model, searched):
+        batch_sizes = plan.spec.batch_sizes_of(plan.model, searched)
+        if batch_sizes and plan.model in size.search_models:
             searched = replace(searched, batch_sizes=batch_sizes)
             yield replace(plan, batch_size=max(batch_sizes), size=searched, is_search=True, active_band=None)
 

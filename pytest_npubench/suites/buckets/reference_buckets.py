@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_npubench.backends.protocol import Runtime
 from pytest_npubench.campaign.protocol import Bench
-from pytest_npubench.engines import shapes
 from pytest_npubench.engines.protocol import Engine
 from pytest_npubench.suites.buckets.plan import ONLINE, BucketPlan
 from pytest_npubench.suites.buckets.service import BucketService
@@ -21,6 +20,7 @@ class ReferenceBuckets(BucketService):
     tells_answers = True
     has_slots = True
     compares_engines = True
+    shares_weights = True
 
     def has_fusions(self, family: str) -> bool:
         return family != "openvino"
@@ -29,7 +29,7 @@ class ReferenceBuckets(BucketService):
         if not plan.is_online:
             from pytest_npubench.suites.buckets.bench import VariantBench
 
-            return VariantBench(runtime, plan, static_bucket_engine, folder)
+            return VariantBench(runtime, plan, sharing_weights() if plan.is_search else static_bucket_engine, folder)
         from pytest_npubench.suites.buckets import SUITE
 
         online: Any = SUITE.kind(ONLINE)  # the extension that has it has all of the plan's cases
@@ -40,20 +40,32 @@ class ReferenceBuckets(BucketService):
         return static_bucket_engine(runtime, plan)
 
 
-def static_bucket_engine(runtime: Runtime, plan: BucketPlan) -> StaticBuckets:
-    """The reference decoder of a plan's family."""
-    shape = shapes.dense_shape(plan.model)
-    if plan.num_layers is not None:
-        shape = replace(shape, num_layers=plan.num_layers)
+def sharing_weights() -> Callable[[Runtime, BucketPlan], StaticBuckets]:
+    """What makes the reference decoders of a search, which differ in batch size and buckets. All have the weights of
+    the first."""
+    weights: Any = None
+
+    def make(runtime: Runtime, plan: BucketPlan) -> StaticBuckets:
+        nonlocal weights
+        engine = static_bucket_engine(runtime, plan, weights)
+        weights = engine.weights
+        return engine
+
+    return make
+
+
+def static_bucket_engine(runtime: Runtime, plan: BucketPlan, weights: Any = None) -> StaticBuckets:
+    """The reference decoder of a plan's family, with these weights or, where there are none, its own."""
     settings: dict[str, Any] = {
         "buckets": plan.buckets,
         "batch_size": plan.batch_size,
         "dtype": plan.spec.dtype,
+        "weights": weights,
     }
     if plan.spec.family == "openvino":
         from pytest_npubench.engines.openvino_dense.engine import OpenVinoBucketEngine
 
-        return OpenVinoBucketEngine(shape, runtime, **settings)
+        return OpenVinoBucketEngine(plan.shape, runtime, **settings)
     from pytest_npubench.engines.jax_dense.engine import StaticBucketEngine
 
-    return StaticBucketEngine(shape, runtime, **settings)
+    return StaticBucketEngine(plan.shape, runtime, **settings)

@@ -25,6 +25,7 @@ class BucketService(BucketTraits):
 
     def bench(self, runtime: Runtime, plan: BucketPlan, folder: Path) -> Bench[Any]:
         """What measures a plan's points."""
-        from pytest_npubench.suites.buckets.bench import BucketBench
+        from pytest_npubench.suites.buckets.bench import BucketBench, VariantBench
 
-        return BucketBench(runtime, plan, partial(self.engine, folder=folder))
+        bench = VariantBench if self.compares_engines else BucketBench
+        return bench(runtime, plan, partial(self.engine, folder=folder))

@@ -40,6 +40,8 @@ class BucketTraits:
     compares_engines: ClassVar[bool] = False
     """Whether engines of several batch sizes, bucket sets and numbers of layers can stand beside each other in one
     process."""
+    shares_weights: ClassVar[bool] = False
+    """Whether the engines of a search hold one set of weights among them."""
     pure_phases: ClassVar[Sequence[Phase]] = tuple(Phase)
     """The phases of which a profile point must stay in its bucket."""
 

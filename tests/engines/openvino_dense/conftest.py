@@ -49,7 +49,7 @@ def make_twins(cpu_plugin: Any, serve: Callable[[str], Served]) -> Callable[[str
     def build(name: str) -> Twins:
         served = serve(name)
         engine = OpenVinoBucketEngine(SHAPES[name], cpu_plugin, buckets=BUCKETS, batch_size=BATCH_SIZE)
-        engine._weights = jax.tree.map(np.array, served.engine._weights)
+        engine.weights = jax.tree.map(np.array, served.engine.weights)
         return Twins(engine=engine, served=served)
 
     return build

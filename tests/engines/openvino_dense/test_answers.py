@@ -57,7 +57,7 @@ def test_logits(
 
     monkeypatch.setattr(Graph, "model", model_with_logits)
     twins = make_twins(name)
-    binaries = BucketBinaries(SHAPES[name], cpu_plugin, twins.engine._weights, bucket=16, batch_size=2)
+    binaries = BucketBinaries(SHAPES[name], cpu_plugin, twins.engine.weights, bucket=16, batch_size=2)
     asked = twins.served.oracle.ask(9, 6)
     tokens, lengths = np.zeros(2, np.int32), np.array([0, 9], np.int32)
     tokens[1] = binaries.prefill(asked.prompt, 1)
@@ -91,7 +91,7 @@ def test_answers_to_probe_prompts_are_right(cpu_plugin: Any, dtype: str) -> None
     assert right.verdict.kind is VerdictKind.PASSED, right.verdict.reason
     assert right.detail.num_pairs > 12
     broken = OpenVinoBucketEngine(TIED, cpu_plugin, **settings)
-    broken._weights["layers"][1]["wo"][...] = 0
+    broken.weights["layers"][1]["wo"][...] = 0
     assert judged(broken).verdict.kind is VerdictKind.FAILED
 
 
@@ -102,8 +102,8 @@ def test_half_precision(cpu_plugin: Any, make_twins: Callable[[str], Twins]) -> 
     from pytest_npubench.engines.openvino_dense.engine import OpenVinoBucketEngine
 
     engine = OpenVinoBucketEngine(TIED, cpu_plugin, buckets=(8, 16), batch_size=1, dtype="fp16")
-    weights = jax.tree.map(lambda array: array.astype(np.float16), make_twins("tied").engine._weights)
-    engine._weights = weights
+    weights = jax.tree.map(lambda array: array.astype(np.float16), make_twins("tied").engine.weights)
+    engine.weights = weights
     found = 0
     for seed in range(12):
         prompt = np.random.default_rng(seed).integers(0, TIED.vocab_size, 7, dtype=np.int32)

@@ -104,7 +104,7 @@ def test_the_bench_takes_what_the_family_runs(
 
     def made(runtime: Any, family: str) -> Any:
         spec = SimpleNamespace(dtype="fp32", family=family)
-        plan: Any = SimpleNamespace(model="tiny-llama", buckets=(8,), batch_size=1, spec=spec, num_layers=None)
+        plan: Any = SimpleNamespace(model="tiny-llama", buckets=(8,), batch_size=1, spec=spec, shape=TIED)
         return reference_buckets.static_bucket_engine(runtime, plan)
 
     on_jax, engine = made(runtime, "cpu"), made(cpu_plugin, "openvino")

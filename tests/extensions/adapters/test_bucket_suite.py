@@ -8,6 +8,7 @@ import pytest
 from plugin.project import Project, make_project, neuron_project, skipped
 
 from pytest_npubench import engines
+from pytest_npubench.suites.buckets.plan import SEARCHES
 
 HERE = Path(__file__).parent
 PYCONFIG = """
@@ -41,7 +42,7 @@ import time
 class NeuronLlamaForCausalLM(StandInForCausalLM):
     def forward(self, input_ids=None, attention_mask=None, **rest):
         neuron, mask = self.config.neuron_config, attention_mask.shape[1]
-        assert neuron.is_continuous_batching and input_ids.shape[0] <= neuron.batch_size
+        assert neuron.is_continuous_batching == (neuron.batch_size > 1) and input_ids.shape[0] <= neuron.batch_size
         sets = neuron.context_encoding_buckets if input_ids.shape[1] > 1 else neuron.token_generation_buckets
         bucket = next((bucket for bucket in sets if mask < bucket), sets[-1])
         time.sleep(bucket * (2e-4 if input_ids.shape[1] > 1 else 2e-5))
@@ -93,6 +94,9 @@ def test_whom_it_does_not_serve(suite: str, family: str, reason: str) -> None:
 def test_the_bucket_suite_on_a_stand_in_of_nxd_inference(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     project, env = neuron_project(tmp_path)
+    text = (tmp_path / "hw/trn.toml").read_text(encoding="utf-8").replace("batch_sizes = [2]", "batch_sizes = [1, 2]")
+    searched = "[profile.quick]\nbatch_sizes = [2]\nsearch_batch_sizes = [1, 2]\nsearch_buckets = [16, 64]"
+    project.write("hw/trn.toml", text.replace("[profile.quick]", searched))
     stand_in = (HERE / "nxd" / "stand_in.py").read_text(encoding="utf-8")
     package(project, "neuronx_distributed_inference/models/llama/modeling_llama.py", stand_in + NEURON_MODEL)
     loader = "def load_pretrained_config(path):\n    return lambda config: None\n"
@@ -100,17 +104,21 @@ def test_the_bucket_suite_on_a_stand_in_of_nxd_inference(tmp_path: Path) -> None
     result = project.run("-k", "trn", "--npubench-engine=nxd", "--npubench-require=neuron", env=env)
     cases = project.cases()
     kinds = {case.split("/")[1] for case in cases}
-    assert kinds == {"profile", "steps", "prediction", "mean_error"}, result.outlines  # no canary runs there
+    judged = {"profile", "steps", "prediction", "mean_error", "batch_search", "bucket_search", "bucket_choice"}
+    assert kinds == judged, result.outlines  # no canary runs there
     measured = {case: record["verdict"] for case, record in cases.items()}
     assert "invalid" not in {verdict["kind"] for verdict in measured.values()}, measured
-    for record in cases.values():
-        assert record["detail"]["engine"] == "nxd"
-        assert record["campaign"] == "trn-mini-llama-b2-nxd"
+    for case, record in cases.items():
+        is_search = case.split("/")[1] in SEARCHES
+        assert is_search or record["detail"]["engine"] == "nxd"
+        assert record["campaign"] == f"trn-mini-llama-b2{'-search' if is_search else ''}-nxd"
         assert record["device"] == "neuron:0, neuron:1"
     steps = [record["detail"] for case, record in cases.items() if case.startswith("buckets/steps/")]
     edges = {detail["bucket"]: detail["declared"] for detail in steps}
     assert edges == {16: [15], 32: [31], 64: [64]}  # a prompt that fills its bucket runs in the next larger one
-    assert [record["name"] for record in project.records("compile")] == ["NeuronLlamaForCausalLM"]
+    engines_of_search = ("b1-16-64/", "b2-16-64/", "b2-64/")
+    compiled = {f"{prefix}NeuronLlamaForCausalLM" for prefix in ("", *engines_of_search)}
+    assert {record["name"] for record in project.records("compile")} == compiled
     assert (project.root / ".npubench" / "models" / "mini-llama-fp32" / "config.json").is_file()
 
 

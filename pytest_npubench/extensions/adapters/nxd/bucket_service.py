@@ -12,7 +12,6 @@ from typing import Any
 
 from pytest_npubench.backends.protocol import Runtime
 from pytest_npubench.core.buckets import BucketKeys
-from pytest_npubench.engines import shapes
 from pytest_npubench.engines.hf_config import TORCH_DTYPE
 from pytest_npubench.engines.model_directory import write_model_directory
 from pytest_npubench.engines.protocol import Engine
@@ -20,6 +19,7 @@ from pytest_npubench.extensions.adapters.nxd.buckets import FirstFit
 from pytest_npubench.extensions.adapters.nxd.engine import NxdEngine
 from pytest_npubench.extensions.adapters.nxd.opening import class_path, open_model
 from pytest_npubench.suites.buckets.plan import BucketPlan
+from pytest_npubench.suites.buckets.points import Variant
 from pytest_npubench.suites.buckets.service import BucketService
 
 
@@ -27,6 +27,7 @@ class NxdBuckets(BucketService):
     compiles_buckets = False  # all at once, when the model is opened
     moves_cache = False
     fills_memory = False  # NxD Inference lays out its own
+    compares_engines = True  # several loaded models share the cores, each with weights of its own
 
     def keys(self, buckets: tuple[int, ...]) -> BucketKeys:
         return FirstFit(prefill_buckets=buckets, decode_buckets=buckets)
@@ -36,11 +37,13 @@ class NxdBuckets(BucketService):
 
     def engine(self, runtime: Runtime, plan: BucketPlan, folder: Path) -> Engine:
         """Raises what write_model_directory and open_model raise."""
-        shape, dtype = shapes.dense_shape(plan.model), plan.spec.dtype
+        shape, dtype = plan.shape, plan.spec.dtype
+        model = f"{plan.model}-{dtype}" if plan.num_layers is None else f"{plan.model}-{dtype}-layers{plan.num_layers}"
+        variant = Variant(batch_size=plan.batch_size, buckets=plan.buckets, num_layers=plan.num_layers)
         opened = open_model(
             class_path(shape),
-            write_model_directory(folder / "models" / f"{plan.model}-{dtype}", shape, dtype=dtype, is_ours=True),
-            compiled=folder / "neuron" / plan.key,
+            write_model_directory(folder / "models" / model, shape, dtype=dtype, is_ours=True),
+            compiled=folder / "neuron" / plan.key / variant.name,
             **neuron_config(plan),
         )
         runtime.compiles.extend(opened.compiles)

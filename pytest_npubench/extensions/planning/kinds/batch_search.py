@@ -53,7 +53,9 @@ class BatchSearchKind(ShownKind):
     suite = "buckets"
 
     def axes(self, plan: BucketPlan) -> Iterable[Axes]:
-        return ((("workload", workload),) for workload in plan.size.workloads)
+        """None where the device holds one batch size: there is nothing to choose."""
+        workloads = plan.size.workloads if len(plan.size.batch_sizes) > 1 else ()
+        return ((("workload", workload),) for workload in workloads)
 
     def points(self, case: Case, plan: BucketPlan) -> tuple[BucketPoint, ...]:
         workload = str(case.axis("workload"))

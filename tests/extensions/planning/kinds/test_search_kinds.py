@@ -9,13 +9,15 @@ import pytest
 from campaign.conftest import HARDWARE, cases, seconds, with_size
 
 from pytest_npubench.backends import backend
+from pytest_npubench.campaign.memory import memory_room
 from pytest_npubench.campaign.points import Measured
+from pytest_npubench.core.hardware_reader import default_directory
 from pytest_npubench.errors import HardwareFileError, MeasurementError
 from pytest_npubench.suites import case_kind, suite
-from pytest_npubench.suites.buckets.memory import bucket_need
+from pytest_npubench.suites.buckets.memory import bucket_need, campaign_need
 from pytest_npubench.suites.buckets.plan import SEARCHES, chosen_plans
 from pytest_npubench.suites.buckets.points import Variant
-from pytest_npubench.suites.hardware_files import load_hardware
+from pytest_npubench.suites.hardware_files import load_all, load_hardware
 from pytest_npubench.suites.protocol import Choice
 from pytest_npubench.verdict import VerdictKind
 from pytest_npubench.verdict.case_record import Cases
@@ -165,10 +167,37 @@ def test_a_file_says_what_is_compared(tmp_path):
         load_hardware(path)
 
 
-def test_engines_beside_each_other_need_memory_each(search):
+def test_engines_beside_each_other_need_memory_each_and_the_weights_once_where_they_share_them(search):
+    alone = [bucket_need(search.of(variant), variant.buckets) for variant in search.variants]
     whole = bucket_need(search, search.buckets)
-    alone = [bucket_need(search.of(variant), variant.buckets).total_bytes for variant in search.variants]
-    assert whole.total_bytes == pytest.approx(sum(alone))
+    assert whole.total_bytes == pytest.approx(
+        sum(need.total_bytes for need in alone) - (len(alone) - 1) * alone[0].weight_bytes
+    )
+    separate = replace(search, engine="nxd")
+    assert campaign_need(separate).weight_bytes == len(alone) * alone[0].weight_bytes
+    assert campaign_need(replace(separate, is_search=False)) is None
+
+
+SHIPPED = load_all([default_directory()])
+SEARCHED = [
+    name for name, spec in SHIPPED.items() if spec.models and spec.family in ("tpu", "cuda", "neuron", "openvino")
+]
+
+
+@pytest.mark.parametrize("name", SEARCHED)
+def test_shipped_devices_search_each_night_what_their_memory_holds(name):
+    spec = SHIPPED[name]
+    choice = Choice(profile="nightly", engine="nxd" if spec.family == "neuron" else "reference")
+    searches = [plan for plan in chosen_plans(spec, choice) if plan.is_search]
+    assert {plan.model for plan in searches} == {
+        model for model in spec.models if spec.family != "neuron" or model == "llama-3.2-1b"
+    }
+    for plan in searches:
+        assert bool(cases(plan, "batch_search")) == (len(plan.size.batch_sizes) > 1)
+        assert cases(plan, "bucket_search")
+        room = memory_room(plan)
+        assert room is None or campaign_need(plan).total_bytes <= room.usable_bytes
+    assert room is not None or spec.family == "openvino"
 
 
 @every_search
@@ -181,6 +210,9 @@ def test_the_reference_decoder_is_measured(search, tmp_path, name):
     rows = [{point.name: (bench.sample(point, index).seconds,) for point in points} for index in range(2)]
     bench.close()
     assert all(value > 0 for row in rows for (value,) in row.values())
+    weights = [each._engine.weights for each in bench._benches.values()]
+    assert len(weights) > 1
+    assert all(one is weights[0] for one in weights)
     assert {point.variant for point in points} <= set(search.variants)
     assert Variant(batch_size=2, buckets=search.buckets) in {point.variant for point in points}
 
