@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,6 +36,18 @@ def requests_text(records: Sequence[RequestRecord]) -> str:
         for one in records
         if one.finished
     )
+
+
+def engine_text(settings: Mapping[str, object], engine: Mapping[str, object], *, kv_capacity_tokens: int) -> str:
+    """Writes the engine's settings and arguments as the meta.json beside a run's requests, with vLLM's names."""
+    names = {"chunk_size_tokens": "max_num_batched_tokens", "max_batch_size": "max_num_seqs"}
+    chosen = {name: settings[ours] for ours, name in names.items() if settings.get(ours) is not None}
+    about = {
+        "engine": "npubench simulate",
+        "engine_kwargs": {**chosen, **engine},
+        "kv_cache": {"num_kv_tokens": kv_capacity_tokens},
+    }
+    return json.dumps(about, indent=1) + "\n"
 
 
 def timeline_text(log: IterationLog) -> str:

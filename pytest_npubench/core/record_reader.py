@@ -248,7 +248,11 @@ class RecordReader:
         return entries
 
     def _wrong(self, kind: Any, value: object, key: str) -> WrongEntryError:
-        instead = f"found {kind_of(value)}" if self.is_json else f"not {value!r}"
+        plain = [_parts(each)[0] for each in (get_args(kind) if get_origin(kind) in (Union, UnionType) else [kind])]
+        # a number of the kind that is wanted is only too large or too small
+        is_sized = type(value) in (int, float) and (type(value) in plain or float in plain)
+        shown = repr(value) if is_sized and len(repr(value)) < 20 else kind_of(value)
+        instead = f"found {shown}" if self.is_json else f"not {value!r}"
         return WrongEntryError(key, f"want {self._want(kind)}, {instead}")
 
     @property
@@ -329,6 +333,11 @@ def _keys(of: Any) -> Mapping[str, tuple[str, ...]]:
             keys.setdefault(outer, {})
         keys[outer].update(dict.fromkeys(_keys(kind)[""] if "same_table" in field.metadata else [name]))
     return {outer: tuple(names) for outer, names in keys.items()}
+
+
+def keys_of(of: Any) -> tuple[str, ...]:
+    """The keys that are read for a record."""
+    return _keys(of)[""]
 
 
 def _parts(kind: Any) -> tuple[Any, tuple[Any, ...]]:

@@ -12,8 +12,9 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
+GZIP = b"\x1f\x8b"  # the first bytes of what it packed
 SMALL_BYTES = 16 * 1024 * 1024
 """Of files that people write by hand, such as hardware files and settings."""
 KINDS = {
@@ -43,8 +44,29 @@ def read_bytes(path: Path, max_bytes: int) -> bytes:
 
 
 def read_text(path: Path, max_bytes: int) -> str:
-    """The file's content as UTF-8. Raises OSError as `read_bytes`, UnicodeDecodeError."""
-    return read_bytes(path, max_bytes).decode("utf-8")
+    """The file's content as UTF-8, unpacked, without a byte order mark. Raises OSError as `unpacked`,
+    UnicodeDecodeError."""
+    with unpacked(path, max_bytes) as file:
+        return read_rest(file, max_bytes).decode("utf-8-sig")
+
+
+@contextmanager
+def unpacked(path: Path, max_bytes: int) -> Iterator[BinaryIO]:
+    """As `opened`; what gzip has packed is unpacked while it is read. Raises OSError also for a damaged pack."""
+    with opened(path, max_bytes) as file:
+        if file.read(2) != GZIP:
+            file.seek(0)
+            yield file
+            return
+        import gzip
+        import zlib
+
+        file.seek(0)
+        try:
+            with gzip.GzipFile(fileobj=file) as stream:
+                yield cast(BinaryIO, stream)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise OSError(errno.EIO, f"is damaged: {error}") from error
 
 
 def read_rest(file: BinaryIO, max_bytes: int) -> bytes:

@@ -47,10 +47,10 @@ class TraceColumns:
 
 @contextmanager
 def opened(path: Path) -> Iterator[TextIO]:
-    """The file as UTF-8 text (a byte order mark is fine). Raises WorkloadError for anything that is not a text file."""
+    """The file as UTF-8 text, unpacked (a byte order mark is fine). Raises WorkloadError for what is no text file."""
     try:
         with (
-            regular_file.opened(path, MAX_BYTES) as file,
+            regular_file.unpacked(path, MAX_BYTES) as file,
             io.TextIOWrapper(file, encoding="utf-8-sig", newline="") as stream,
         ):
             yield stream

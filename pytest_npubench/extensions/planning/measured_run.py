@@ -4,9 +4,13 @@ Read are
     a folder with requests.jsonl and meta.json   one object a request with input_toks, output_toks, queued_ts,
                                                  first_token_ts and last_token_ts in seconds of one clock,
                                                  prompt_token_ids where they are known; arrival_time where these
-                                                 are vLLM's own statistics; engine_kwargs
-    requests.jsonl alone
+                                                 are vLLM's own statistics; of meta.json engine_kwargs, and
+                                                 kv_cache with what the engine said of its cache when it started
+    a .jsonl of that form, with or without a meta.json beside it (NAME.meta.json beside NAME.jsonl)
     vLLM's benchmark JSON, with --save-detailed  input_lens, output_lens, ttfts, itls and start_times
+
+Requests that failed, and those whose times were not measured, are left out and counted; a run that lost more than
+MOST_LOST of its requests so is refused. A key that is neither read nor known to be without effect is named in a doubt.
 
 Worked example: queued at 10.0, first token at 10.2, last of 5 at 10.6 is an arrival at 0 s, a TTFT of 0.2 s, an E2E of
 0.6 s and a TPOT of 0.1 s.
@@ -15,14 +19,15 @@ Worked example: queued at 10.0, first token at 10.2, last of 5 at 10.6 is an arr
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 from msgspec import Meta
 
-from pytest_npubench.core.record_reader import OPEN_JSON, WrongEntryError, at_least, key
+from pytest_npubench.core.record_reader import OPEN_JSON, WrongEntryError, at_least, key, keys_of
 from pytest_npubench.core.regular_file import read_text
 from pytest_npubench.errors import WorkloadError
 from pytest_npubench.serving.metrics.record import RequestRecord
@@ -30,6 +35,28 @@ from pytest_npubench.serving.request import PromptContent, ServingRequest
 
 MAX_BYTES = 256 * 2**20
 REQUESTS, META = "requests.jsonl", "meta.json"
+MOST_LOST = 0.1
+"""Of the requests: with more of them missing, what is left is another load."""
+BLOCK_TOKENS = 16  # vLLM's default
+FAILED = "failed"
+COLUMNS = ("input_lens", "output_lens", "ttfts", "itls", "start_times")
+ENGINE_TABLES = ("engine_kwargs", "engine_args", "kv_cache", "cache_config")
+"""Tables of meta.json that say how the engine was started; the later ones say what came of it, and count."""
+OF_REQUESTS = """request_id id scheduled_ts num_preemptions error errors success finish_reason num_generation_tokens
+    first_token_latency is_corrupted e2e ttft tpot latency"""
+OF_ENGINES = """schema_version model model_name model_id served_model_name tokenizer tokenizer_id tokenizer_mode
+    revision vllm_version engine date time timestamp host hostname gpu gpu_name hardware notes workload dataset
+    num_requests seed load_format download_dir trust_remote_code skip_tokenizer_init disable_log_stats
+    disable_log_requests enforce_eager max_model_len swap_space distributed_executor_backend hf_overrides"""
+OF_BENCHMARKS = """endpoint_type backend label num_prompts request_rate burstiness max_concurrency duration completed
+    failed total_input_tokens total_output_tokens request_throughput request_goodput request_goodput: output_throughput
+    total_token_throughput max_output_tokens_per_s max_concurrent_requests generated_texts rtfx ramp_up_strategy
+    ramp_up_start_rps ramp_up_end_rps"""
+WITHOUT_EFFECT = frozenset(f"{OF_REQUESTS} {OF_ENGINES} {OF_BENCHMARKS}".split())
+"""Keys of what is known already, or of what changes nothing that is simulated."""
+SUMMARIES = ("mean_", "median_", "std_", "p50_", "p90_", "p95_", "p99_", "p25_", "p75_")
+NEUTRAL = ("None", "False", "0", "1", "''", "'auto'", "[]", "{}")
+"""Values, as Python writes them, of settings that are not used."""
 _DTYPES = {
     "auto": None,
     "bfloat16": "bf16",
@@ -40,6 +67,8 @@ _DTYPES = {
     "fp8": "fp8",
     "fp8_e4m3": "fp8",
     "fp8_e5m2": "fp8",
+    "int8": "int8",
+    "int4": "int4",
 }
 Tokens = Annotated[int, at_least(1)]
 Seconds = Annotated[float, Meta(ge=0, description="seconds, at least 0")]
@@ -91,17 +120,21 @@ class EngineArguments:
     tensor_parallel: Tokens = field(default=1, metadata=key("tensor_parallel_size"))
     data_parallel: Tokens = field(default=1, metadata=key("data_parallel_size"))
     is_expert_parallel: bool = field(default=False, metadata=key("enable_expert_parallel"))
-    keeps_blocks: bool = field(default=True, metadata=key("enable_prefix_caching"))
+    keeps_blocks: bool | None = field(default=None, metadata=key("enable_prefix_caching"))
     torch_dtype: str | None = field(default=None, metadata=key("dtype"))
     torch_kv_dtype: str | None = field(default=None, metadata=key("kv_cache_dtype"))
     memory_fraction: Fraction | None = field(default=None, metadata=key("gpu_memory_utilization"))
-    kv_blocks: Tokens | None = field(default=None, metadata=key("num_gpu_blocks_override"))
+    kv_blocks_wanted: Tokens | None = field(default=None, metadata=key("num_gpu_blocks_override"))
+    kv_blocks: Tokens | None = field(default=None, metadata=key("num_gpu_blocks"))
+    kv_tokens: Tokens | None = field(default=None, metadata=key("num_kv_tokens"))
     block_tokens: Tokens | None = field(default=None, metadata=key("block_size"))
+    is_asynchronous: bool | None = field(default=None, metadata=key("async_scheduling"))
 
     @property
     def kv_capacity_tokens(self) -> int | None:
-        """The KV tokens of a replica, None where not given; vLLM's blocks have 16 tokens by default."""
-        return self.kv_blocks and self.kv_blocks * (self.block_tokens or 16)
+        """The KV tokens of a replica: as the engine counted them, else its blocks; None where neither is given."""
+        blocks = self.kv_blocks or self.kv_blocks_wanted
+        return self.kv_tokens or (blocks and blocks * (self.block_tokens or BLOCK_TOKENS))
 
     @property
     def dtype(self) -> str | None:
@@ -120,12 +153,21 @@ class EngineArguments:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredRun:
-    """Requests in order of arrival, the first at 0 s. stack: what served them; empty where it is not known."""
+    """Requests in order of arrival, the first at 0 s. stack: what served them; empty where it is not known. engine:
+    None where nothing was said of it. doubts: what was left out, and which keys were not read, in words."""
 
     source: str
     requests: tuple[MeasuredRequest, ...]
-    engine: EngineArguments = EngineArguments()
+    engine: EngineArguments | None = None
     stack: str = ""
+    doubts: tuple[str, ...] = ()
+
+    @property
+    def taken(self) -> str:
+        """In words, how much was read, and in which unit."""
+        num_requests, span_s = len(self.requests), self.requests[-1].arrival_s
+        rate = f", {(num_requests - 1) / span_s:.3g} requests/s" if span_s else ""
+        return f"{num_requests} requests over {span_s:.4g} s{rate}, times in seconds"
 
     @property
     def is_stamped(self) -> bool:
@@ -162,26 +204,75 @@ class MeasuredRun:
 
 def measured_run(path: Path) -> MeasuredRun:
     """Raises WorkloadError for what is not there, not of these forms, or runs backwards, with line and key."""
-    if path.is_dir():
-        meta = _json(path / META) if (path / META).exists() else {}
-        about = meta if isinstance(meta, dict) else {}
+    kind = Path(path.name.removesuffix(".gz")).suffix
+    if path.is_dir() or kind == ".jsonl":
+        requests = path / REQUESTS if path.is_dir() else path
+        meta = meta_path(requests)
+        about = _json(meta) if meta.exists() else {}
+        about = about if isinstance(about, dict) else {}
         stack = f"vllm {about['vllm_version']}" if isinstance(about.get("vllm_version"), str) else ""
-        return _run(path, _lines(path / REQUESTS), _engine(path / META, about.get("engine_kwargs", {})), stack)
-    if path.suffix == ".csv":
+        engine, unread = _engine(meta, about) if about else (None, ())
+        return _run(path, _lines(requests), engine, stack, unread)
+    if kind == ".csv":
         raise WorkloadError(
             f"{path}: a CSV of requests has arrivals and lengths, and no times of tokens to calibrate on or to compare "
             f"with; want a folder with {REQUESTS}, a .jsonl of that form, or vLLM's benchmark JSON. Its load is "
             "simulated by --workload and --replay"
         )
-    if path.suffix == ".jsonl":
-        return _run(path, _lines(path), EngineArguments())
-    return _run(path, _benchmark(path, _json(path)), EngineArguments())
+    entries = _json(path)
+    return _run(path, _benchmark(path, entries), unread=_unread(path, entries, COLUMNS))
 
 
-def _run(path: Path, requests: Sequence[MeasuredRequest], engine: EngineArguments, stack: str = "") -> MeasuredRun:
-    if not requests:
-        raise WorkloadError(f"{path} holds no request that was served to its end")
-    ordered = sorted(requests, key=lambda request: request.arrival_s)
+def meta_path(requests: Path) -> Path:
+    """What stands beside a file of requests and says how they were served."""
+    if requests.name == REQUESTS:
+        return requests.with_name(META)
+    return requests.with_name(f"{requests.name.removesuffix('.gz').removesuffix('.jsonl')}.{META}")
+
+
+class _Rows:
+    """The requests of one file as they are read. Those without a time are counted by what they lack."""
+
+    def __init__(self) -> None:
+        self.requests: list[MeasuredRequest] = []
+        self.lost: Counter[str] = Counter()
+        self.unread: tuple[str, ...] = ()
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        """Raises WrongEntryError for a row that no request can be."""
+        if lack := _lack(row):
+            self.lost[lack] += 1
+        else:
+            self.requests.append(OPEN_JSON.record(MeasuredRequest, row))
+
+
+def _lack(row: Mapping[str, Any]) -> str:
+    """Why nothing can be learned from a request; empty where it was measured."""
+    if row.get("error") or row.get("success") is False or row.get("finish_reason") in ("abort", "error"):
+        return FAILED
+    if row.get("output_toks") == 0:
+        return FAILED
+    arrival_s, first_s, last_s = (row.get(name, "") for name in ("queued_ts", "first_token_ts", "last_token_ts"))
+    if arrival_s is not None and first_s in (None, 0, arrival_s):
+        return "without a TTFT"
+    several = isinstance(row.get("output_toks"), int) and row["output_toks"] > 1
+    return "without times between tokens" if several and last_s in (None, 0, first_s) else ""
+
+
+def _run(
+    path: Path, rows: _Rows, engine: EngineArguments | None = None, stack: str = "", unread: tuple[str, ...] = ()
+) -> MeasuredRun:
+    """Raises WorkloadError where too few of the requests were measured."""
+    num_lost, there = rows.lost.total(), rows.lost.total() + len(rows.requests)
+    reasons = ", ".join(f"{number} {reason}" for reason, number in rows.lost.items())
+    if not rows.requests or num_lost > MOST_LOST * there:
+        raise WorkloadError(
+            f"{path}: {num_lost} of {there} requests were not measured ({reasons}); at most {MOST_LOST:.0%} may be "
+            "left out"
+            if num_lost
+            else f"{path} holds no request that was served to its end"
+        )
+    ordered = sorted(rows.requests, key=lambda request: request.arrival_s)
     zero_s = ordered[0].arrival_s
     moved = tuple(
         replace(
@@ -192,49 +283,84 @@ def _run(path: Path, requests: Sequence[MeasuredRequest], engine: EngineArgument
         )
         for request in ordered
     )
-    return MeasuredRun(source=str(path), requests=moved, engine=engine, stack=stack)
+    lost = (f"{num_lost} of {there} requests are left out: {reasons}",) if num_lost else ()
+    doubts = (*lost, *rows.unread, *unread)
+    return MeasuredRun(source=str(path), requests=moved, engine=engine, stack=stack, doubts=doubts)
 
 
-def _lines(path: Path) -> list[MeasuredRequest]:
-    requests = []
+def _unread(path: Path, table: Mapping[str, Any], read: Collection[str]) -> tuple[str, ...]:
+    """The keys that change what is simulated, for all that is known here, and are not read, in a sentence."""
+    keys = [
+        name
+        for name, value in table.items()
+        if name not in read
+        and name not in WITHOUT_EFFECT
+        and not name.startswith(SUMMARIES)
+        and repr(value) not in NEUTRAL
+    ]
+    return (f"{path.name}: {', '.join(keys)}: not read, whatever that changes",) if keys else ()
+
+
+def _lines(path: Path) -> _Rows:
+    rows, keys = _Rows(), dict[str, Any]()
     for number, line in enumerate(_text(path).splitlines(), 1):
         if line.strip():
             try:
-                requests.append(OPEN_JSON.record(MeasuredRequest, json.loads(line)))
+                row = OPEN_JSON.table(json.loads(line), "")
+                rows.add(row)
             except ValueError as error:
                 raise WorkloadError(f"{path}, line {number}: {error}") from None
-    return requests
+            keys |= row
+    rows.unread = _unread(path, keys, keys_of(MeasuredRequest))
+    return rows
 
 
-def _engine(path: Path, given: Any) -> EngineArguments:
+def _engine(path: Path, about: Mapping[str, Any]) -> tuple[EngineArguments, tuple[str, ...]]:
+    """What a meta.json says of the engine, and the doubts of it."""
+    tables = {name: about[name] for name in ENGINE_TABLES if name in about}
+    read = keys_of(EngineArguments)
+    given: dict[str, Any] = {name: value for name, value in about.items() if name not in tables}
     try:
-        return OPEN_JSON.record(EngineArguments, given, "engine_kwargs")
+        for name, table in tables.items():
+            given |= OPEN_JSON.table(table, name)
+        given = {name: value for name, value in given.items() if value is not None}
+        return OPEN_JSON.record(EngineArguments, given, "engine_kwargs"), _unread(path, given, read)
     except ValueError as error:
         raise WorkloadError(f"{path}: {error}") from None
 
 
-def _benchmark(path: Path, entries: Any) -> list[MeasuredRequest]:
-    columns = ("input_lens", "output_lens", "ttfts", "itls", "start_times")
-    missing = [name for name in columns if not isinstance(entries, Mapping) or not isinstance(entries.get(name), list)]
+def _benchmark(path: Path, entries: Any) -> _Rows:
+    missing = [name for name in COLUMNS if not isinstance(entries, Mapping) or not isinstance(entries.get(name), list)]
     if missing:
         raise WorkloadError(
             f"{path} has no list {missing[0]!r}; want a folder with {REQUESTS}, a .jsonl of that form, or vLLM's "
             "benchmark JSON (vllm bench serve --save-result --save-detailed)"
         )
-    requests = []
-    for number, (prompt, output, ttft_s, gaps_s, start_s) in enumerate(
-        zip(*(entries[name] for name in columns), strict=False)
-    ):
-        if not output:
-            continue  # failed: no token came
+    lists = {name: entries[name] for name in COLUMNS}
+    if isinstance(entries.get("errors"), list):
+        lists["errors"] = entries["errors"]
+    lengths = {name: len(column) for name, column in lists.items()}
+    if len(set(lengths.values())) > 1:
+        shown = ", ".join(f"{name} {number}" for name, number in lengths.items())
+        raise WorkloadError(f"{path}: lists of unequal length ({shown}); want one entry a request in each")
+    rows = _Rows()
+    for number, (prompt, output, ttft_s, gaps_s, start_s, *error) in enumerate(zip(*lists.values(), strict=True)):
         try:
-            first_s = start_s + ttft_s
-            row = (prompt, output, start_s, first_s, first_s + sum(gaps_s))
-            names = ("input_toks", "output_toks", "queued_ts", "first_token_ts", "last_token_ts")
-            requests.append(OPEN_JSON.record(MeasuredRequest, dict(zip(names, row, strict=True))))
-        except (ValueError, TypeError) as error:
-            raise WorkloadError(f"{path}, request {number}: {error}") from None
-    return requests
+            rows.add(_benchmark_row(prompt, output, ttft_s, gaps_s, start_s) | {"error": error[0] if error else ""})
+        except ValueError as problem:
+            raise WorkloadError(f"{path}, request {number}: {problem}") from None
+    return rows
+
+
+def _benchmark_row(prompt: Any, output: Any, ttft_s: Any, gaps_s: Any, start_s: Any) -> dict[str, Any]:
+    """Its times on one clock; None for one that was not measured. Raises WrongEntryError for what is no time."""
+    start_s = OPEN_JSON.value(float, start_s, "start_times")
+    first_s = start_s + ttft_s if (ttft_s := OPEN_JSON.value(float | None, ttft_s, "ttfts")) else None
+    gaps_s = OPEN_JSON.value(tuple[float, ...] | None, gaps_s, "itls")
+    last_s = None if first_s is None or (output and output > 1 and not gaps_s) else first_s + sum(gaps_s or ())
+    values = (prompt, output, start_s, first_s, last_s)
+    names = ("input_toks", "output_toks", "queued_ts", "first_token_ts", "last_token_ts")
+    return dict(zip(names, values, strict=True))
 
 
 def _json(path: Path) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -34,6 +35,7 @@ def test_a_folder_with_its_engine_arguments(tmp_path: Path) -> None:
     }
     meta = {"engine_kwargs": {"max_num_seqs": 64, "max_num_batched_tokens": 2048, "dtype": "bfloat16"}}
     run = measured_run(folder(tmp_path, later, ROW, meta=meta))
+    assert run.engine is not None
     assert (run.engine.max_batch_size, run.engine.chunk_size_tokens, run.engine.tensor_parallel) == (64, 2048, 1)
     first, second = run.requests  # in order of arrival, from 0 s
     assert (first.ttft_s, first.e2e_s, first.tpot_s) == pytest.approx((0.2, 0.6, 0.1))
@@ -60,14 +62,14 @@ def test_vllm_s_own_statistics_are_stamps(tmp_path: Path) -> None:
 def test_vllm_s_benchmark_file(tmp_path: Path) -> None:
     path = tmp_path / "bench.json"
     columns: dict[str, list[Any]] = {
-        "input_lens": [7, 9],
-        "output_lens": [5, 0],
-        "ttfts": [0.2, 0.0],
-        "itls": [[0.1, 0.1, 0.1, 0.1], []],
-        "start_times": [100.0, 101.0],
+        "input_lens": [7],
+        "output_lens": [5],
+        "ttfts": [0.2],
+        "itls": [[0.1, 0.1, 0.1, 0.1]],
+        "start_times": [100.0],
     }
     path.write_text(json.dumps(columns), encoding="utf-8")
-    (only,) = measured_run(path).requests  # the other failed
+    (only,) = measured_run(path).requests
     assert (only.prompt_tokens, only.ttft_s, only.e2e_s) == pytest.approx((7, 0.2, 0.6))
     del columns["start_times"]
     path.write_text(json.dumps(columns), encoding="utf-8")
@@ -80,7 +82,7 @@ def test_vllm_s_benchmark_file(tmp_path: Path) -> None:
     [
         ({"first_token_ts": 9.0}, "line 2: first_token_ts: 9.0 is before the arrival at 10.0"),
         ({"last_token_ts": 10.1}, "line 2: last_token_ts: 10.1 is before the first token's"),
-        ({"output_toks": 0}, "line 2: output_toks: .*at least 1"),
+        ({"output_toks": -1}, "line 2: output_toks: want a whole number of at least 1, found -1"),
         ({"input_toks": "many"}, "line 2: input_toks"),
         ({"queued_ts": None}, "line 2: queued_ts"),
     ],
@@ -110,3 +112,109 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
         measured_run(folder(tmp_path, ROW, meta={"engine_kwargs": {"gpu_memory_utilization": 1.2}}))
     with pytest.raises(WorkloadError, match=r"engine_kwargs\.max_num_seqs"):
         measured_run(folder(tmp_path, ROW, meta={"engine_kwargs": {"max_num_seqs": -1}}))
+
+
+BENCHMARK: dict[str, list[Any]] = {
+    "input_lens": [7] * 20,
+    "output_lens": [5] * 20,
+    "ttfts": [0.2] * 20,
+    "itls": [[0.1] * 4] * 20,
+    "start_times": [100.0 + at for at in range(20)],
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"errors": "boom"}, "failed"),
+        ({"output_lens": 0}, "failed"),
+        ({"ttfts": 0.0}, "without a TTFT"),
+        ({"ttfts": None}, "without a TTFT"),
+        ({"itls": []}, "without times between tokens"),
+        ({"itls": [0.0, 0.0]}, "without times between tokens"),
+        ({"itls": None}, "without times between tokens"),
+    ],
+)
+def test_what_was_not_measured_is_left_out_and_counted(tmp_path: Path, change: dict[str, Any], reason: str) -> None:
+    """Two of twenty are; three are more than a tenth. Rows of the folder's form are counted alike."""
+    path = tmp_path / "bench.json"
+    ((name, value),) = change.items()
+    for number in (2, 3):
+        columns = {"errors": [""] * 20, **BENCHMARK}
+        columns[name] = [value] * number + columns[name][number:]
+        path.write_text(json.dumps(columns), encoding="utf-8-sig")
+        if number == 3:
+            with pytest.raises(WorkloadError, match=rf"3 of 20 requests were not measured \(3 {reason}\); at most 10%"):
+                measured_run(path)
+        else:
+            run = measured_run(path)
+            assert (len(run.requests), run.doubts[0]) == (
+                18,
+                f"2 of 20 requests are left out: 2 {reason}",
+            )
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"first_token_ts": 10.0}, "without a TTFT"),
+        ({"first_token_ts": None}, "without a TTFT"),
+        ({"last_token_ts": 10.2}, "without times between tokens"),
+        ({"output_toks": 0}, "failed"),
+        ({"success": False}, "failed"),
+        ({"error": "timeout"}, "failed"),
+        ({"finish_reason": "abort"}, "failed"),
+    ],
+)
+def test_a_line_without_times_is_counted_too(tmp_path: Path, change: dict[str, Any], reason: str) -> None:
+    run = measured_run(folder(tmp_path, *[ROW] * 9, ROW | change))
+    assert (len(run.requests), run.doubts) == (9, (f"1 of 10 requests are left out: 1 {reason}",))
+
+
+@pytest.mark.parametrize("name", BENCHMARK)
+def test_lists_of_unequal_length_are_refused(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "bench.json"
+    path.write_text(json.dumps({**BENCHMARK, name: BENCHMARK[name][:-1]}), encoding="utf-8")
+    with pytest.raises(WorkloadError, match=f"lists of unequal length .*{name} 19"):
+        measured_run(path)
+
+
+@pytest.mark.parametrize(
+    ("meta", "capacity"),
+    [
+        ({"kv_cache": {"num_gpu_blocks": 375, "block_size": 16, "num_kv_tokens": 6001}}, 6001),
+        ({"kv_cache": {"num_gpu_blocks": 375, "block_size": 32}}, 12000),
+        ({"cache_config": {"num_gpu_blocks": 375}}, 6000),
+        ({"engine_kwargs": {"num_gpu_blocks_override": 9}, "num_gpu_blocks": 375}, 6000),
+        ({"engine_kwargs": {"num_gpu_blocks_override": 9, "block_size": None}}, 144),
+        ({"engine_kwargs": {}}, None),
+    ],
+)
+def test_the_cache_is_what_the_engine_said(tmp_path: Path, meta: dict[str, Any], capacity: int | None) -> None:
+    meta.setdefault("kv_cache", {})["enable_prefix_caching"] = False
+    run = measured_run(folder(tmp_path, ROW, meta={"model": "x", **meta}))
+    assert run.engine is not None
+    assert (run.engine.kv_capacity_tokens, run.engine.keeps_blocks, run.doubts) == (capacity, False, ())
+
+
+def test_no_key_is_dropped_unseen(tmp_path: Path) -> None:
+    """What is not used is named; settings at a neutral value change nothing."""
+    kwargs = {"pipeline_parallel_size": 2, "speculative_config": None, "cpu_offload_gb": 0, "quantization": "fp8"}
+    run = measured_run(folder(tmp_path, ROW | {"num_cached_tokens": 4}, meta={"engine_kwargs": kwargs, "seed": 3}))
+    names = [words.partition(": ")[2].partition(":")[0] for words in run.doubts]
+    assert names == ["num_cached_tokens", "pipeline_parallel_size, quantization"]
+    path = tmp_path / "bench.json"
+    path.write_text(json.dumps({**BENCHMARK, "burstiness": 1.0, "p99_itl_ms": 3, "lora": "x"}), encoding="utf-8")
+    assert measured_run(path).doubts == ("bench.json: lora: not read, whatever that changes",)
+
+
+def test_a_packed_file_is_read(tmp_path: Path) -> None:
+    packed = gzip.compress(json.dumps(ROW).encode("utf-8-sig"))
+    (tmp_path / "one.jsonl.gz").write_bytes(packed)
+    (tmp_path / "one.meta.json").write_text('{"engine_kwargs": {"max_num_seqs": 3}}', encoding="utf-8")
+    run = measured_run(tmp_path / "one.jsonl.gz")
+    assert run.engine is not None
+    assert (run.taken, run.engine.max_batch_size) == ("1 requests over 0 s, times in seconds", 3)
+    (tmp_path / "one.jsonl.gz").write_bytes(packed[:-9])
+    with pytest.raises(WorkloadError, match="cannot be read: is damaged"):
+        measured_run(tmp_path / "one.jsonl.gz")

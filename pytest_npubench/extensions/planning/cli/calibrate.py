@@ -64,7 +64,7 @@ def add_parser(commands: Commands, about: str) -> None:
     chosen = parser.add_mutually_exclusive_group()
     chosen.add_argument("--requests", metavar="K", type=request_count, help="calibrate on the first K (default: all)")
     chosen.add_argument("--first", metavar="PERCENT", type=percent, help="or on this part of them, such as 25%%")
-    parser.add_argument("--chunk-size", metavar="TOKENS", type=token_count, help="default: the run's, or 2048")
+    parser.add_argument("--chunk-size", metavar="TOKENS", type=token_count, help="default: the run's, or 512")
     parser.add_argument("--max-batch", metavar="N", type=request_count, help="default: the run's, or 256")
     parser.add_argument("--synchronous", action="store_true", help="the engine plans an iteration after the one before")
     parser.add_argument(
@@ -110,7 +110,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _fit_requests(arguments: argparse.Namespace, other: CostFile | None) -> tuple[Calibration, CostFile, str]:
     """What was found, as a file, and what it was found on and is judged on, in words."""
     from pytest_npubench.extensions.planning.cli.simulation import check_lengths
-    from pytest_npubench.extensions.planning.measured_run import measured_run
+    from pytest_npubench.extensions.planning.measured_run import EngineArguments, measured_run
     from pytest_npubench.extensions.planning.virtual.calibration import (
         LEAST_KNOWN,
         LEAST_REQUESTS,
@@ -122,7 +122,8 @@ def _fit_requests(arguments: argparse.Namespace, other: CostFile | None) -> tupl
     from pytest_npubench.extensions.planning.virtual.doubts import doubts
 
     measured = measured_run(arguments.source)
-    system, settings = _system(arguments, measured.engine), _settings(arguments, measured)
+    engine = measured.engine or EngineArguments()  # of one that nothing is said of, what vLLM does by default
+    system, settings = _system(arguments, engine), _settings(arguments, engine)
     check_lengths(system, measured)
     there = len(measured.requests)
     number = _number(arguments, there)
@@ -146,10 +147,11 @@ def _fit_requests(arguments: argparse.Namespace, other: CostFile | None) -> tupl
     kept = system.kv_dtype or system.dtype
     seen = seen_in(served.log, system.shape, kept, until_s=until_s)
     room = filled(seen_in(served.log, system.shape, kept), system.guessed_tokens)
+    said = measured.doubts + _assumed(settings, served.settings)
     content = replace(
         _content(system, calibration, seen, measured.source, number, errors),
         stack=measured.stack,
-        doubts=doubts({name: off[name] for name in ("tpot", "e2e")}) + room,
+        doubts=doubts({name: off[name] for name in ("tpot", "e2e")}) + room + said,
     )
     return calibration, content, f"the first {number} of {there} requests"
 
@@ -176,7 +178,7 @@ def _fit_iterations(arguments: argparse.Namespace, other: CostFile | None) -> tu
     shape = named_or_read(arguments.model)
     if is_journal(arguments.source):
         # our own loop plans an iteration when the one before has ended, and frees what is preempted
-        system = replace(_system(arguments, EngineArguments(keeps_blocks=False)), is_asynchronous=False)
+        system = _system(arguments, EngineArguments(keeps_blocks=False, is_asynchronous=False))
     else:
         arguments.kv_capacity = arguments.kv_capacity or stated_capacity(arguments.source)
         system = _system(arguments, EngineArguments())
@@ -339,16 +341,25 @@ def _say(arguments: argparse.Namespace, calibration: Calibration, content: CostF
 def _system(arguments: argparse.Namespace, engine: EngineArguments) -> System:
     from pytest_npubench.engines.hf_config import named_or_read
 
-    system = system_of(arguments, stated_by_run(engine, named_or_read(arguments.model)), may_exceed_memory=True)
-    return replace(system, is_asynchronous=not arguments.synchronous)
+    stated = stated_by_run(engine, named_or_read(arguments.model)).as_vllm()
+    system = system_of(arguments, stated, may_exceed_memory=True)
+    return replace(system, is_asynchronous=system.is_asynchronous and not arguments.synchronous)
 
 
-def _settings(arguments: argparse.Namespace, measured: MeasuredRun) -> dict[str, Setting]:
-    engine = measured.engine
-    return {
-        "chunk_size_tokens": arguments.chunk_size or engine.chunk_size_tokens or 2048,
-        "max_batch_size": arguments.max_batch or engine.max_batch_size or 256,
+def _settings(arguments: argparse.Namespace, engine: EngineArguments) -> dict[str, Setting]:
+    """Where neither an option nor the run says: the defaults of the policy that `npubench simulate` runs."""
+    given = {
+        "chunk_size_tokens": arguments.chunk_size or engine.chunk_size_tokens,
+        "max_batch_size": arguments.max_batch or engine.max_batch_size,
     }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _assumed(settings: Mapping[str, Setting], used: Mapping[str, Setting]) -> tuple[str, ...]:
+    """In words, what neither the run nor an option says of a policy that was run with `used`."""
+    names = ("chunk_size_tokens", "max_batch_size")
+    assumed = [f"{name} {used[name]}" for name in names if name not in settings]
+    return (f"neither the run nor an option says {' and '.join(assumed)}: it is assumed",) if assumed else ()
 
 
 def _number(arguments: argparse.Namespace, there: int) -> int:

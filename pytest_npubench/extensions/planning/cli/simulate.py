@@ -36,6 +36,7 @@ from pytest_npubench.extensions.planning.cli.system_options import (
     add_system_options,
     calibrated_system,
     is_calibrated,
+    stated_by_run,
     system_of,
     uncalibrated_cost,
 )
@@ -187,14 +188,14 @@ def simulated(arguments: argparse.Namespace) -> dict[str, Any]:
     """What was asked for and what came out, as plain data. Raises NpubenchError."""
     from pytest_npubench.extensions.planning.measured_run import EngineArguments, measured_run
 
-    system, calibration = _system(arguments)
-    slo, slo_source = _slo(arguments, system.spec)
     served = measured_run(arguments.served) if arguments.served else None
+    system, calibration = _system(arguments, served.engine if served else None)
+    slo, slo_source = _slo(arguments, system.spec)
     about, loads = _served(system, served) if served else _drawn(arguments, system.most_tokens)
     system = replace(system, is_stamped=served is not None and served.is_stamped)
     against = measured_run(arguments.against) if arguments.against else None
     measured = measured_metrics(against) if against else {}
-    engine = served.engine if served else EngineArguments()
+    engine = (served and served.engine) or EngineArguments()
     settings = {policy: _settings(policy, arguments, engine) for policy in arguments.policy or ("chunked",)}
     _check_options_used(arguments, settings)
     runs, results = [], {}
@@ -215,12 +216,12 @@ def simulated(arguments: argparse.Namespace) -> dict[str, Any]:
         "kv_dtype": system.kv_dtype or system.dtype,
         "kv_capacity_tokens": system.kv_capacity_tokens,
         "seed": arguments.seed,
-        "doubts": list(calibration.doubts) if calibration else [],
+        "doubts": [*(calibration.doubts if calibration else ()), *(served.doubts if served else ())],
         "workload": about,
         "slo": slo and {"ttft_s": slo.ttft_s, "tbt_s": slo.tbt_s, "source": slo_source},
         "runs": runs,
     }
-    _write_files(arguments, answer, results, against)
+    _write_files(arguments, system, answer, results, against)
     return answer
 
 
@@ -232,14 +233,16 @@ def _definition(cost: Sequence[Path] | None, calibration: CostFile | None) -> st
 
 def _write_files(
     arguments: argparse.Namespace,
+    system: System,
     answer: Mapping[str, Any],
     results: Mapping[str, ServingResult],
     against: MeasuredRun | None,
 ) -> None:
     """Raises ConfigError for a file of one run where there are more, StoreError where nothing can be written."""
-    from pytest_npubench.cli.run_files import requests_text, timeline_text, write
+    from pytest_npubench.cli.run_files import engine_text, requests_text, timeline_text, write
     from pytest_npubench.extensions.planning.cli.run_pictures import picture_text
     from pytest_npubench.extensions.planning.cli.simulation_table import heading
+    from pytest_npubench.extensions.planning.measured_run import meta_path
 
     if arguments.picture:
         served = {f"{name}, simulated": result.records for name, result in results.items()}
@@ -251,6 +254,9 @@ def _write_files(
             raise ConfigError(f"{path} is of one run; want one --policy and one --rate, not {len(results)} runs")
         (result,) = results.values()
         write(path, requests_text(result.records) if path is arguments.requests_out else timeline_text(result.log))
+        if path is arguments.requests_out:
+            about = engine_text(result.settings, system.arguments(), kv_capacity_tokens=system.kv_capacity_tokens)
+            write(meta_path(path), about)
 
 
 def _run(
@@ -289,14 +295,18 @@ def _run(
     return run, result
 
 
-def _system(arguments: argparse.Namespace) -> tuple[System, CostFile | None]:
-    """Raises as system_of, calibrated_system and uncalibrated_cost."""
+def _system(arguments: argparse.Namespace, engine: EngineArguments | None) -> tuple[System, CostFile | None]:
+    """What no option says is taken from the run's engine, where it is known. Raises as system_of, calibrated_system and
+    uncalibrated_cost."""
+    from pytest_npubench.engines.hf_config import named_or_read
+
+    if arguments.cost is not None and is_calibrated(arguments.cost):
+        return calibrated_system(arguments, arguments.cost[0], engine)
+    stated = Stated() if engine is None else stated_by_run(engine, named_or_read(arguments.model)).as_vllm()
     if arguments.cost is None:
-        system = system_of(arguments, Stated(), may_exceed_memory=False)
+        system = system_of(arguments, stated, may_exceed_memory=stated.kv_capacity_tokens is not None)
         return replace(system, moe_routing=arguments.moe_layers), None
-    if is_calibrated(arguments.cost):
-        return calibrated_system(arguments, arguments.cost[0])
-    system = system_of(arguments, Stated(), may_exceed_memory=True)
+    system = system_of(arguments, stated, may_exceed_memory=True)
     return replace(system, cost=uncalibrated_cost(arguments.cost, system.shape)), None
 
 
@@ -307,7 +317,13 @@ def _served(
     from pytest_npubench.extensions.planning.cli.simulation import check_lengths
 
     check_lengths(system, run)
-    about = {"name": run.source, "source": "a run that was served", "num_requests": len(run.requests), "num_dropped": 0}
+    about = {
+        "name": run.source,
+        "source": "a run that was served",
+        "num_requests": len(run.requests),
+        "num_dropped": 0,
+        "taken": run.taken,
+    }
     return about, [(None, run.load())]
 
 
@@ -323,6 +339,7 @@ def _drawn(
         "source": lengths.source,
         "num_requests": len(loads[0][1]),
         "num_dropped": sample.num_dropped,
+        "taken": lengths.note,
     }
     return about, loads
 

@@ -12,6 +12,7 @@ from copy import copy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from pytest_npubench.engines.hf_config import TORCH_DTYPE
 from pytest_npubench.engines.no_collection import no_collection
 from pytest_npubench.errors import ConfigError, WorkloadError
 
@@ -90,6 +91,18 @@ class System:
     @property
     def num_sharing(self) -> int:
         return self.data_parallel if self.is_expert_parallel else 1
+
+    def arguments(self) -> dict[str, object]:
+        """What an engine of this kind is started with, by vLLM's names."""
+        return {
+            "tensor_parallel_size": self.tensor_parallel,
+            "data_parallel_size": self.data_parallel,
+            "enable_expert_parallel": self.is_expert_parallel,
+            "dtype": TORCH_DTYPE.get(self.dtype, self.dtype),
+            **({"kv_cache_dtype": TORCH_DTYPE.get(self.kv_dtype, self.kv_dtype)} if self.kv_dtype else {}),
+            "enable_prefix_caching": self.keeps_blocks,
+            "async_scheduling": self.is_asynchronous,
+        }
 
     def executor(self) -> VirtualExecutor:
         from pytest_npubench.extensions.planning.virtual.executor import VirtualExecutor

@@ -54,8 +54,9 @@ def heading(answer: Mapping[str, Any]) -> list[tuple[str, str]]:
             f"{answer['model']} in {answer['dtype']} on {devices} {answer['kv_capacity_tokens']} tokens of KV cache",
         ),
         ("workload", f"{workload['name']}: {workload['num_requests']} requests, seed {answer['seed']}{dropped}"),
+        *((("taken", workload["taken"]),) if workload["taken"] else ()),
         ("SLO", limits),
-        *(("doubt", f"of this cost: {words}") for words in answer["doubts"]),
+        *(("doubt", words) for words in answer["doubts"]),
     ]
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,7 +39,13 @@ class Stated:
     kv_capacity_tokens: int | None = None
     is_capacity_guessed: bool = False
     memory_fraction: float | None = None
-    keeps_blocks: bool = False
+    keeps_blocks: bool | None = None
+    is_asynchronous: bool | None = None
+
+    def as_vllm(self) -> Stated:
+        """With vLLM's defaults: what freed blocks hold is kept, and an iteration is planned ahead."""
+        kept, ahead = self.keeps_blocks is not False, self.is_asynchronous is not False
+        return replace(self, keeps_blocks=kept, is_asynchronous=ahead)
 
 
 def add_system_options(parser: argparse.ArgumentParser, *, hardware: str) -> None:
@@ -83,6 +89,7 @@ def stated_by_run(engine: EngineArguments, shape: DecoderShape) -> Stated:
         kv_capacity_tokens=engine.kv_capacity_tokens,
         memory_fraction=engine.memory_fraction,
         keeps_blocks=engine.keeps_blocks,
+        is_asynchronous=engine.is_asynchronous,
     )
 
 
@@ -96,6 +103,7 @@ def _stated_by_cost(cost: CostFile) -> Stated:
         kv_capacity_tokens=cost.kv_capacity_tokens,
         is_capacity_guessed=cost.is_capacity_guessed,
         keeps_blocks=cost.keeps_blocks,
+        is_asynchronous=cost.asynchronous,
     )
 
 
@@ -149,7 +157,8 @@ def system_of(arguments: argparse.Namespace, stated: Stated, *, may_exceed_memor
         kv_capacity_tokens=capacity,
         is_capacity_guessed=is_guessed,
         seed=arguments.seed,
-        keeps_blocks=stated.keeps_blocks and not arguments.no_prefix_caching,
+        is_asynchronous=bool(stated.is_asynchronous),
+        keeps_blocks=bool(stated.keeps_blocks) and not arguments.no_prefix_caching,
         prefix_hit_fraction=0.0 if shares_prefixes else arguments.prefix_hit,
         shares_prefixes=shares_prefixes,
         context_tokens=stated_context_tokens(arguments.model),
@@ -165,14 +174,24 @@ def _prefix_hit(text: str) -> float | str:
         raise argparse.ArgumentTypeError(f"{error}, or {IDS}") from None
 
 
-def calibrated_system(arguments: argparse.Namespace, path: Path) -> tuple[System, CostFile]:
-    """What a cost file says of how it was served, unless an option says otherwise, under its cost. Raises as system_of,
-    StoreError for a file that cannot be read, ConfigError for one of another model or of other devices. Devices go by
-    the names of their hardware files, where both are known."""
+def calibrated_system(
+    arguments: argparse.Namespace, path: Path, engine: EngineArguments | None = None
+) -> tuple[System, CostFile]:
+    """What a cost file says of how it was served, unless an option or the engine of the run that is simulated says
+    otherwise, under its cost. Raises as system_of, StoreError for a file that cannot be read, ConfigError for one of
+    another model or of other devices. Devices go by the names of their hardware files, where both are known."""
+    from pytest_npubench.engines.hf_config import named_or_read
     from pytest_npubench.extensions.planning.virtual.cost_file import read_cost_file
 
     costs = read_cost_file(path)
-    system = system_of(arguments, _stated_by_cost(costs), may_exceed_memory=True)
+    stated = _stated_by_cost(costs)
+    if engine is not None:
+        by_run = stated_by_run(engine, named_or_read(arguments.model))
+        given = {each.name: value for each in fields(by_run) if (value := getattr(by_run, each.name)) is not None}
+        if by_run.kv_capacity_tokens is None:
+            given["is_capacity_guessed"] = stated.is_capacity_guessed
+        stated = replace(stated, **given)
+    system = system_of(arguments, stated, may_exceed_memory=True)
     theirs, ours = (costs.tensor_parallel, costs.dtype), (system.tensor_parallel, system.dtype)
     if theirs != ours:
         raise ConfigError(f"{path} is of {theirs[0]} devices in {theirs[1]}, not of {ours[0]} in {ours[1]}")
@@ -186,7 +205,7 @@ def calibrated_system(arguments: argparse.Namespace, path: Path) -> tuple[System
             f"{path} was calibrated on {costs.hardware}, not on {system.hardware}; want a cost of that one, such as "
             f"npubench calibrate --from {path} makes of requests there"
         )
-    return replace(system, cost=cost, router=costs.router, is_asynchronous=costs.asynchronous), costs
+    return replace(system, cost=cost, router=costs.router), costs
 
 
 def is_calibrated(paths: Sequence[Path]) -> bool:
