@@ -50,18 +50,18 @@ class LatencyModel:
 
     def __init__(self, profile: PartitionProfile) -> None:
         self.profile = profile
-        self._medians_s: dict[tuple[str, int], dict[int, dict[int, float]]] = {}
+        self._medians_s: dict[tuple[str, int, bool], dict[int, dict[int, float]]] = {}
         for item in profile.latencies:
-            by_rows = self._medians_s.setdefault((item.unit, item.cols), {})
+            by_rows = self._medians_s.setdefault((item.unit, item.cols, item.is_cold), {})
             by_rows.setdefault(item.rows, {})[item.tokens] = item.median_s
 
-    def gpu_s(self, rows: int, cols: int, tokens: int) -> float:
-        by_rows = self._of(GPU, rows, cols)
+    def gpu_s(self, rows: int, cols: int, tokens: int, *, is_cold: bool = False) -> float:
+        by_rows = self._of(GPU, rows, cols, is_cold)
         if tokens in by_rows.get(rows, {}):
             return by_rows[rows][tokens]
         if rows in by_rows:
             return self._line(by_rows[rows], tokens) * self._misaligned_factor(by_rows, tokens)
-        points = [(float(known), self.gpu_s(known, cols, tokens)) for known in sorted(by_rows)]
+        points = [(float(known), self.gpu_s(known, cols, tokens, is_cold=is_cold)) for known in sorted(by_rows)]
         return line(points, rows)
 
     def _line(self, by_tokens: Mapping[int, float], tokens: int) -> float:
@@ -78,8 +78,8 @@ class LatencyModel:
         misaligned = sorted((measured, seconds) for measured, seconds in by_tokens.items() if not _is_aligned(measured))
         return max(1.0, line(misaligned, tokens) / self._line(by_tokens, tokens)) if misaligned else 1.0
 
-    def npu_s(self, rows: int, cols: int, padded_tokens: int) -> float:
-        by_rows = self._of(NPU, rows, cols)
+    def npu_s(self, rows: int, cols: int, padded_tokens: int, *, is_cold: bool = False) -> float:
+        by_rows = self._of(NPU, rows, cols, is_cold)
         graphs = [
             (graph_rows, tokens)
             for graph_rows, by_tokens in by_rows.items()
@@ -119,9 +119,10 @@ class LatencyModel:
         return near.gpu_factor, near.npu_factor
 
     def predict(self, matmul: Matmul, split: Split, mechanism: str | None = None) -> SplitPrediction:
-        """The seconds of a split that check_split has passed."""
-        gpu_s = sum(self.gpu_s(part.num_rows, matmul.cols, part.num_tokens) for part in split.of(GPU))
-        npu_s = sum(self.npu_s(part.num_rows, matmul.cols, part.padded_tokens) for part in split.of(NPU))
+        """The seconds of a split that check_split has passed; of one token on cold weights."""
+        cols, is_cold = matmul.cols, matmul.is_decode
+        gpu_s = sum(self.gpu_s(part.num_rows, cols, part.num_tokens, is_cold=is_cold) for part in split.of(GPU))
+        npu_s = sum(self.npu_s(part.num_rows, cols, part.padded_tokens, is_cold=is_cold) for part in split.of(NPU))
         copy_s = sum(self.copy_s(part.num_rows * part.num_tokens * ELEMENT_BYTES) for part in split.of(NPU))
         sync_s = self.profile.sync(mechanism).p50_s if split.of(NPU) else 0.0
         compile_s = self._compile_s(matmul, split.of(NPU)) if split.prepares_online else 0.0
@@ -144,10 +145,12 @@ class LatencyModel:
     def _compile_s(self, matmul: Matmul, parts: Sequence[Part]) -> float:
         return sum(self.compile_s(rows, matmul.cols, tokens) for rows, tokens in {part.shape for part in parts})
 
-    def _of(self, unit: str, rows: int, cols: int) -> Mapping[int, Mapping[int, float]]:
-        if (unit, cols) not in self._medians_s:
-            raise PartitionError(f"nothing of a weight [{rows}, {cols}] was measured on the {unit}")
-        return self._medians_s[unit, cols]
+    def _of(self, unit: str, rows: int, cols: int, is_cold: bool) -> Mapping[int, Mapping[int, float]]:
+        """Seconds by rows and tokens; the warm ones where a profile (of a paper) has no cold ones."""
+        for key in ((unit, cols, is_cold), (unit, cols, False)):
+            if key in self._medians_s:
+                return self._medians_s[key]
+        raise PartitionError(f"nothing of a weight [{rows}, {cols}] was measured on the {unit}")
 
 
 def _is_aligned(tokens: int) -> bool:

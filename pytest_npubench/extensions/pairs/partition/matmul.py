@@ -33,6 +33,11 @@ class Matmul:
         return 2 * self.rows * self.cols * self.tokens
 
     @property
+    def is_decode(self) -> bool:
+        """Whether it is one token's: a decode step reads all weights of a model, so that it finds none in a cache."""
+        return self.tokens == 1
+
+    @property
     def weight_elements(self) -> int:
         return self.rows * self.cols
 

@@ -20,22 +20,25 @@ from pytest_npubench.errors import PartitionError
 from pytest_npubench.extensions.pairs.partition.options import SplitOptions
 
 ELEMENT_BYTES = 4  # outputs are float32
+PartKey = tuple[str, int, int, int, bool]  # unit, rows, cols, tokens, whether the weight was cold
 Samples = Annotated[tuple[float, ...], Meta(min_length=1, description="a list of numbers that is not empty")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartLatency:
-    """A unit alone on weight [rows, cols]; `tokens` are the prompt's on the GPU and the graph's on the NPU."""
+    """A unit alone on weight [rows, cols]; `tokens` are the prompt's on the GPU and the graph's on the NPU. is_cold:
+    the weight came from memory, as in decode."""
 
     unit: str
     rows: int
     cols: int
     tokens: int
     samples_s: Samples
+    is_cold: bool = False
 
     @property
-    def key(self) -> tuple[str, int, int, int]:
-        return self.unit, self.rows, self.cols, self.tokens
+    def key(self) -> PartKey:
+        return self.unit, self.rows, self.cols, self.tokens, self.is_cold
 
     @property
     def median_s(self) -> float:

@@ -10,6 +10,7 @@ from pytest_npubench.extensions.pairs.partition.latency import LatencyModel
 from pytest_npubench.extensions.pairs.partition.matmul import GPU, NPU, Matmul, Part, Split
 from pytest_npubench.extensions.pairs.partition.model_shapes import OperatorShape
 from pytest_npubench.extensions.pairs.partition.options import SplitOptions
+from pytest_npubench.extensions.pairs.partition.profile import PartKey
 from pytest_npubench.extensions.pairs.partition.strategies import all_splits
 
 ROW_STRATEGIES = ("weight_centric", "hybrid")
@@ -18,16 +19,17 @@ SMALLEST_STEP = 8  # tokens; below it powers of two, above it also those in betw
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartPoint:
-    """One unit alone on weight [rows, cols], as an operator of its own."""
+    """One unit alone on weight [rows, cols], as an operator of its own; is_cold: the weight comes from memory."""
 
     unit: str
     rows: int
     cols: int
     tokens: int
+    is_cold: bool = False
 
     @property
-    def key(self) -> tuple[str, int, int, int]:
-        return self.unit, self.rows, self.cols, self.tokens
+    def key(self) -> PartKey:
+        return self.unit, self.rows, self.cols, self.tokens, self.is_cold
 
     @property
     def matmul(self) -> Matmul:
@@ -59,21 +61,32 @@ class TogetherPoint:
     def key(self) -> tuple[int, int, int]:
         return self.matmul.rows, self.matmul.cols, self.matmul.tokens
 
-    def alone(self, unit: str) -> tuple[tuple[str, int, int, int], ...]:
+    @property
+    def is_cold(self) -> bool:
+        return self.matmul.is_decode
+
+    def alone(self, unit: str) -> tuple[PartKey, ...]:
         """The keys of the unit's parts, each run alone."""
-        return tuple((unit, part.num_rows, self.matmul.cols, part.padded_tokens) for part in self.split.of(unit))
+        cols, is_cold = self.matmul.cols, self.is_cold
+        return tuple((unit, part.num_rows, cols, part.padded_tokens, is_cold) for part in self.split.of(unit))
 
 
 def part_points(shape: OperatorShape, lengths: Sequence[int], options: SplitOptions) -> tuple[PartPoint, ...]:
-    """The most valuable first: whole operators, then shares of the rows from the half outwards, short before long."""
-    parts = {(GPU, shape.rows, tokens) for tokens in _gpu_lengths(lengths)}
+    """The most valuable first: whole operators, then shares of the rows from the half outwards, short before long. One
+    token has cold weights; where a longer prompt leaves it to the GPU, warm ones."""
+    parts = {(GPU, shape.rows, tokens, False) for tokens in _gpu_lengths(lengths)}
     for tokens in lengths:
-        sizes = options.padded(tokens)
-        parts |= {(NPU, shape.rows, size) for size in (*sizes, *_smaller(options, tokens))}
+        sizes, is_cold = options.padded(tokens), tokens == 1
+        parts |= {(NPU, shape.rows, size, is_cold) for size in (*sizes, *_smaller(options, tokens))}
+        parts.add((GPU, shape.rows, tokens, is_cold))
         for npu_rows in options.npu_rows(shape.rows, tokens):
-            parts |= {(GPU, shape.rows - npu_rows, tokens), *((NPU, npu_rows, size) for size in sizes)}
-    ordered = sorted(parts, key=lambda item: (*_distance(item[1], shape.rows), item[2], item[0]))
-    return tuple(PartPoint(unit=unit, rows=rows, cols=shape.cols, tokens=tokens) for unit, rows, tokens in ordered)
+            parts.add((GPU, shape.rows - npu_rows, tokens, is_cold))
+            parts |= {(NPU, npu_rows, size, is_cold) for size in sizes}
+    ordered = sorted(parts, key=lambda item: (*_distance(item[1], shape.rows), *item[2:], item[0]))
+    return tuple(
+        PartPoint(unit=unit, rows=rows, cols=shape.cols, tokens=tokens, is_cold=is_cold)
+        for unit, rows, tokens, is_cold in ordered
+    )
 
 
 def together_points(

@@ -11,6 +11,7 @@ from pytest_npubench.extensions.pairs.partition.profile import (
     CopyLatency,
     GraphTime,
     PartitionProfile,
+    PartKey,
     PartLatency,
     Slowdown,
     SyncLatency,
@@ -23,7 +24,7 @@ class ProfileRecords:
     """Starts empty or from an unfinished profile. Keys are those of the records."""
 
     def __init__(self, unfinished: PartitionProfile | None = None) -> None:
-        self.latencies: dict[tuple[str, int, int, int], list[float]] = {}
+        self.latencies: dict[PartKey, list[float]] = {}
         self.copies: dict[int, list[float]] = {}
         self.graphs: dict[tuple[int, int, int], float] = {}
         self.slowdowns: dict[tuple[int, int, int], tuple[list[float], list[float]]] = {}
@@ -48,8 +49,8 @@ class ProfileRecords:
 
     def profile(self, fingerprint: Mapping[str, str], options: SplitOptions, *, is_finished: bool) -> PartitionProfile:
         latencies = tuple(
-            PartLatency(unit=unit, rows=rows, cols=cols, tokens=tokens, samples_s=tuple(samples))
-            for (unit, rows, cols, tokens), samples in sorted(self.latencies.items())
+            PartLatency(unit=unit, rows=rows, cols=cols, tokens=tokens, samples_s=tuple(samples), is_cold=is_cold)
+            for (unit, rows, cols, tokens, is_cold), samples in sorted(self.latencies.items())
         )
         return PartitionProfile(
             fingerprint=tuple(fingerprint.items()),
@@ -85,7 +86,7 @@ def threshold_tokens(latencies: Sequence[PartLatency]) -> float | None:
     """GPU-1 in tokens: the median threshold over the whole operators, where more than half of them show one."""
     sizes: dict[tuple[int, int], dict[int, float]] = {}
     for item in latencies:
-        if item.unit == GPU:
+        if item.unit == GPU and not item.is_cold:
             sizes.setdefault((item.rows, item.cols), {})[item.tokens] = item.median_s
     curves = [points for points in sizes.values() if len(points) >= MIN_THRESHOLD_SIZES and min(points.values()) > 0]
     fits = [fit_linear_past_threshold(list(points), list(points.values())) for points in curves]

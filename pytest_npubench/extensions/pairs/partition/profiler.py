@@ -22,7 +22,7 @@ from pytest_npubench.extensions.pairs.partition.latency import LatencyModel
 from pytest_npubench.extensions.pairs.partition.matmul import GPU, NPU
 from pytest_npubench.extensions.pairs.partition.model_shapes import OperatorShape, distinct
 from pytest_npubench.extensions.pairs.partition.options import SplitOptions
-from pytest_npubench.extensions.pairs.partition.profile import ELEMENT_BYTES, PartitionProfile, SyncLatency
+from pytest_npubench.extensions.pairs.partition.profile import ELEMENT_BYTES, PartitionProfile, PartKey, SyncLatency
 from pytest_npubench.extensions.pairs.partition.profile_fingerprint import pair_facts
 from pytest_npubench.extensions.pairs.partition.profile_points import (
     PartPoint,
@@ -31,7 +31,7 @@ from pytest_npubench.extensions.pairs.partition.profile_points import (
     together_points,
 )
 from pytest_npubench.extensions.pairs.partition.profile_records import ProfileRecords
-from pytest_npubench.extensions.pairs.partition.unit import UnitPair, visit
+from pytest_npubench.extensions.pairs.partition.unit import UnitPair, load_cold, visit
 
 NUM_TRIPS, MIN_TRIPS = 200, 20
 SYNC_SHARE = 0.1  # of the budget; on a machine that is busy otherwise a trip takes a time slice
@@ -201,7 +201,7 @@ class OperatorSession:
 
     def _pass_over(self, points: Sequence[Point]) -> None:
         """One sample of each, those with both units last, so that each has its parts' times of this round."""
-        alone_s: dict[tuple[str, int, int, int], float] = {}
+        alone_s: dict[PartKey, float] = {}
         for point in sorted(points, key=lambda point: isinstance(point, TogetherPoint)):
             if self._is_over():
                 return
@@ -215,12 +215,15 @@ class OperatorSession:
         """Loads, keeps the time of new graphs, and runs once unmeasured: the first run pays for what is not there."""
         if point in self._loaded:
             return
-        self._records.graphs |= self._pair.load(point.matmul, (point.split,))
+        if point.is_cold:
+            self._records.graphs |= load_cold(self._pair, point.matmul, (point.split,))
+        else:
+            self._records.graphs |= self._pair.load(point.matmul, (point.split,))
         self._pair.run(point.matmul, point.split, mechanism=self._mechanism)
         self._loaded.add(point)
 
     def _visit_alone(self, point: PartPoint) -> float:
-        timing = visit(self._pair, point.matmul, point.split, self._mechanism)
+        timing = visit(self._pair, point.matmul, point.split, self._mechanism, is_cold=point.is_cold)
         busy_s = timing.gpu_s if point.unit == GPU else timing.npu_s
         if busy_s is None:
             raise MeasurementError(f"the {point.unit} has no time for {point.split}")
@@ -230,8 +233,8 @@ class OperatorSession:
         self._records.latencies.setdefault(point.key, []).append(alone_s)
         return alone_s
 
-    def _visit_together(self, point: TogetherPoint, alone_s: dict[tuple[str, int, int, int], float]) -> None:
-        timing = visit(self._pair, point.matmul, point.split, self._mechanism)
+    def _visit_together(self, point: TogetherPoint, alone_s: dict[PartKey, float]) -> None:
+        timing = visit(self._pair, point.matmul, point.split, self._mechanism, is_cold=point.is_cold)
         if timing.gpu_s is None or timing.npu_s is None:
             raise MeasurementError(f"a unit has no time for {point.split}")
         if timing.gpu_s > timing.npu_s:

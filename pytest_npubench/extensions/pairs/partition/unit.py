@@ -6,7 +6,7 @@ The GPU role takes any shape; the NPU role runs graphs compiled for one shape ea
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, cast
 
 import numpy as np
@@ -98,6 +98,10 @@ class UnitPair(Protocol):
         """Memory bandwidth by unit while the units named read num_bytes each at the same time (matrix-vector)."""
         ...
 
+    def evict(self) -> None:
+        """Have both units read more memory than their caches hold: weights come from memory in the next run."""
+        ...
+
     def unload(self) -> None:
         """Forget all operators and graphs."""
         ...
@@ -140,9 +144,30 @@ def runs_chains(pair: UnitPair) -> ChainPair:
     return cast(ChainPair, pair)
 
 
-def visit(pair: UnitPair, matmul: Matmul, split: Split, mechanism: str | None) -> SplitTiming:
-    """The run of median total time (the lower middle one of an even number) among as many as a visit has time for.
+def beside(matmul: Matmul) -> Matmul:
+    """The same operator on a weight of its own."""
+    return replace(matmul, name=f"{matmul.name} beside")
+
+
+def load_cold(pair: UnitPair, matmul: Matmul, splits: Sequence[Split]) -> Mapping[tuple[int, int, int], float]:
+    """Loads what run_cold wants. Returns and raises as UnitPair.load."""
+    return {**pair.load(beside(matmul), splits), **pair.load(matmul, splits)}
+
+
+def run_cold(pair: UnitPair, matmul: Matmul, split: Split, mechanism: str | None = None) -> SplitTiming:
+    """One run on a weight that comes from memory. The split of another weight runs right before it, so that code,
+    signals and activations are in the caches again, as they are in the middle of a model."""
+    pair.evict()
+    pair.run(beside(matmul), split, mechanism=mechanism)
+    return pair.run(matmul, split, mechanism=mechanism)
+
+
+def visit(pair: UnitPair, matmul: Matmul, split: Split, mechanism: str | None, *, is_cold: bool = False) -> SplitTiming:
+    """The run of median total time (the lower middle one of an even number) among as many as a visit has time for; one
+    where the weight is cold.
     Worked number: a split of 1 ms runs 5 times (5 ms a visit), one of 20 ms once, one of 50 us 25 times."""
+    if is_cold:
+        return run_cold(pair, matmul, split, mechanism)
     first = pair.run(matmul, split, mechanism=mechanism)
     num_runs = min(MAX_RUNS, int(VISIT_S / first.total_s)) if first.total_s > 0 else MAX_RUNS
     runs = [first, *(pair.run(matmul, split, mechanism=mechanism) for _ in range(num_runs - 1))]

@@ -29,7 +29,8 @@ def npu_time_s(rows: int, cols: int, padded: int) -> float:
 
 class FakePair:
     """UnitPair. wrong: a strategy whose outputs are twice as large; wrong_unit: of that strategy the rows and tokens of
-    that unit alone; noise: the largest relative error of a time."""
+    that unit alone; noise: the largest relative error of a time; cold: how much longer both units take for a weight
+    that they have not read since the caches were emptied."""
 
     def __init__(
         self,
@@ -41,12 +42,14 @@ class FakePair:
         hides_sync: bool = False,
         wrong: str | None = None,
         wrong_unit: str | None = None,
+        cold: float = 1.0,
         gpu_s: Callable[[int, int, int], float] = gpu_time_s,
         npu_s: Callable[[int, int, int], float] = npu_time_s,
     ) -> None:
         self.factors, self.sync_s, self.copy_s_per_byte = factors, sync_s, copy_s_per_byte
         self.noise, self.hides_sync = noise, hides_sync
-        self.wrong, self.wrong_unit = wrong, wrong_unit
+        self.wrong, self.wrong_unit, self.cold = wrong, wrong_unit, cold
+        self._cached: set[tuple[str, int, int]] = set()
         self.gpu_s, self.npu_s = gpu_s, npu_s
         self.now_s = 0.0
         self.num_runs = 0
@@ -73,14 +76,16 @@ class FakePair:
     def run(self, matmul: Matmul, split: Split, *, mechanism: str | None = None) -> SplitTiming:
         assert split in self._loaded[matmul]
         self.num_runs += 1
-        timing = self.timing(matmul, split, mechanism)
+        weight = matmul.name, matmul.rows, matmul.cols
+        timing = self.timing(matmul, split, mechanism, factor=1.0 if weight in self._cached else self.cold)
+        self._cached.add(weight)
         self.now_s += timing.total_s + 50e-6
         self._last[matmul] = split
         return timing
 
-    def timing(self, matmul: Matmul, split: Split, mechanism: str | None = None) -> SplitTiming:
-        gpu_s = sum(self._noisy(self.gpu_s(p.num_rows, matmul.cols, p.num_tokens)) for p in split.of(GPU))
-        npu_s = sum(self._noisy(self.npu_s(p.num_rows, matmul.cols, p.padded_tokens)) for p in split.of(NPU))
+    def timing(self, matmul: Matmul, split: Split, mechanism: str | None = None, *, factor: float = 1.0) -> SplitTiming:
+        gpu_s = sum(factor * self._noisy(self.gpu_s(p.num_rows, matmul.cols, p.num_tokens)) for p in split.of(GPU))
+        npu_s = sum(factor * self._noisy(self.npu_s(p.num_rows, matmul.cols, p.padded_tokens)) for p in split.of(NPU))
         copy_s = sum(self._copied_s(part) for part in split.of(NPU))
         sync_s = self.sync_s * (10 if mechanism == "pipe" else 1) if split.of(NPU) else 0.0
         if gpu_s and npu_s:
@@ -122,6 +127,9 @@ class FakePair:
 
     def stream_bytes_per_s(self, units: Sequence[str], num_bytes: int) -> Mapping[str, float]:
         return dict.fromkeys(units, 1e10)
+
+    def evict(self) -> None:
+        self._cached.clear()
 
     def unload(self) -> None:
         self._loaded.clear()

@@ -9,7 +9,13 @@ from __future__ import annotations
 
 from pytest_npubench.extensions.pairs.partition.matmul import GPU, NPU, Matmul
 from pytest_npubench.extensions.pairs.partition.options import SplitOptions
-from pytest_npubench.extensions.pairs.partition.profile import PartitionProfile, PartLatency, Slowdown, SyncLatency
+from pytest_npubench.extensions.pairs.partition.profile import (
+    PartitionProfile,
+    PartKey,
+    PartLatency,
+    Slowdown,
+    SyncLatency,
+)
 
 # (rows, cols): tokens: (GPU us, NPU us)
 DECODE = {(4096, 4096): (511, 693), (28672, 4096): (1903, 3886), (4096, 14336): (1467, 6506)}
@@ -47,7 +53,7 @@ def prefill_profile(rows: int, cols: int, *, sync_us: float, contention: float) 
 def _profile(
     points: dict[tuple[int, int, int], tuple[float, float]], options: SplitOptions, sync_us: float, contention: float
 ) -> PartitionProfile:
-    latencies: dict[tuple[str, int, int, int], PartLatency] = {}
+    latencies: dict[PartKey, PartLatency] = {}
     for (rows, cols, tokens), times_us in points.items():
         npu_shares = (rows, *options.npu_rows(rows, tokens))
         shares = {GPU: (rows, *(rows - npu_rows for npu_rows in npu_shares[1:])), NPU: npu_shares}

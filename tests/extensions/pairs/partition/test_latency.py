@@ -125,7 +125,7 @@ def test_both_units_with_the_npu_slower(sync_inside, copy_inside, micros):
 )
 def test_both_units_with_the_gpu_slower(sync_inside, copy_inside, micros):
     """GPU 50 us, NPU 25 us: what is inside the maximum is hidden behind the GPU."""
-    points = [latency(GPU, 128, 64, 50e-6) if item.key == (GPU, 128, COLS, 64) else item for item in POINTS]
+    points = [latency(GPU, 128, 64, 50e-6) if item.key == (GPU, 128, COLS, 64, False) else item for item in POINTS]
     assert both(points, sync_inside, copy_inside) == pytest.approx(micros * 1e-6)
 
 
@@ -142,7 +142,7 @@ def both(points, sync_inside: bool, copy_inside: bool) -> float:
 
 def test_decode_and_prefill_hide_the_signal_each_for_itself():
     syncs = (SyncLatency(mechanism="flag", p50_s=1e-6, p99_s=4e-6),)
-    points = [latency(GPU, 128, 1, 20e-6) if item.key == (GPU, 128, COLS, 1) else item for item in POINTS]
+    points = [latency(GPU, 128, 1, 20e-6) if item.key == (GPU, 128, COLS, 1, False) else item for item in POINTS]
     found = model(points, syncs=syncs, decode_sync_inside=True)
     assert found.predict(operator(1), only("weight_centric", 1)).total_s == pytest.approx(20e-6)
     found = model(points, syncs=syncs, prefill_sync_inside=True)

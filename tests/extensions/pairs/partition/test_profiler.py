@@ -6,6 +6,7 @@ import pytest
 from partition_regret import exhaustive
 
 from pytest_npubench.errors import MeasurementError, PartitionError
+from pytest_npubench.extensions.pairs.partition.latency import LatencyModel
 from pytest_npubench.extensions.pairs.partition.matmul import GPU, NPU
 from pytest_npubench.extensions.pairs.partition.model_shapes import OperatorShape
 from pytest_npubench.extensions.pairs.partition.options import SplitOptions
@@ -148,6 +149,17 @@ def test_a_profile_of_another_pair_or_grid_is_not_gone_on_with():
     pair.gpu = type(pair).npu
     with pytest.raises(PartitionError, match="measured elsewhere: gpu fake gpu -> fake npu"):
         measured(pair, unfinished=profile)
+
+
+def test_one_token_is_measured_on_cold_weights_and_priced_by_them():
+    profile = measured(FakePair(cold=3.0, factors=(1.0, 1.0)))
+    assert {item.tokens for item in profile.latencies if item.is_cold} == {1}
+    for item in profile.latencies:
+        time_s = {GPU: gpu_time_s, NPU: npu_time_s}[item.unit](item.rows, item.cols, item.tokens)
+        assert item.median_s == pytest.approx(time_s * (3 if item.is_cold else 1))
+    (whole,) = [split for split in all_splits(SHAPES[2].matmul(1), OPTIONS) if split.strategy == "gpu_only"]
+    predicted_s = LatencyModel(profile).predict(SHAPES[2].matmul(1), whole).total_s
+    assert predicted_s == pytest.approx(3 * gpu_time_s(256, 512, 1))
 
 
 def test_the_mechanism_asked_for_comes_first():

@@ -61,8 +61,8 @@ def held(rows: int, graphs, tokens: int) -> list[tuple[int, int, int]]:
 
 def time_s(found: PartitionProfile, tokens: int, gpu_parts, npu_parts) -> float:
     measured = {item.key: item.median_s for item in found.latencies}
-    gpu = sum(measured[GPU, rows, COLS, true] for rows, true in gpu_parts)
-    npu = sum(measured[NPU, rows, COLS, graph] for rows, graph, _ in npu_parts)
+    gpu = sum(measured[GPU, rows, COLS, true, False] for rows, true in gpu_parts)
+    npu = sum(measured[NPU, rows, COLS, graph, False] for rows, graph, _ in npu_parts)
     sync = found.syncs[0].p50_s
     (small, low), (large, high) = ((item.num_bytes, item.median_s) for item in found.copies)
     copy = 0.0

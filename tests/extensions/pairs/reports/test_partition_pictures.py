@@ -54,6 +54,9 @@ def solver_case(operator: str, tokens: int, strategy: str, gpu_share: float, dec
         regret=1 / 0.9 - 1,
         speedup=1.5,
         gpu_share=gpu_share,
+        weights="warm",
+        warm_decided_s=None,
+        warm_speedup=None,
     )
     return operator_case("solver", operator, detail, ("tokens", tokens), predicted_s=decided_s * 1.1)
 

@@ -103,7 +103,14 @@ def order(interval: tuple[float, float] | None) -> NpuOrderDetail:
 
 def layer(tokens: int, context: int) -> DecoderLayerDetail:
     return DecoderLayerDetail(
-        tokens=tokens, context=context, decided_s=0.05, gpu_s=0.06, npu_s=0.08, sync_s=0.0025, speedup=1.2
+        tokens=tokens,
+        context=context,
+        decided_s=0.05,
+        gpu_s=0.06,
+        npu_s=0.08,
+        sync_s=0.0025,
+        speedup=1.2,
+        weights="cold" if context else "warm",
     )
 
 
@@ -205,6 +212,9 @@ def partition_records() -> list[Json]:
                 regret=0.0204,
                 speedup=1.5,
                 gpu_share=0.8,
+                weights="warm",
+                warm_decided_s=None,
+                warm_speedup=None,
             ),
         ),
         solver_case(
@@ -224,6 +234,9 @@ def partition_records() -> list[Json]:
                 regret=-0.0566,
                 speedup=None,
                 gpu_share=1.0,
+                weights="cold",
+                warm_decided_s=0.0007,
+                warm_speedup=1.31,
             ),
         ),
         unmeasured(split_case("solver", {}, ("operator", "ffn_down"), ("tokens", 40))),

@@ -1,11 +1,15 @@
-"""The processors that a pair's processes are pinned to, one a unit."""
+"""The processors that a pair's processes are pinned to, one a unit, and the last cache between them and memory."""
 
 from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
+from pytest_npubench.core.bounds import ON_CHIP_BYTES
 from pytest_npubench.errors import DeviceUnavailableError
+
+CACHES = Path("/sys/devices/system/cpu")
 
 
 def pin_to(core: int) -> None:
@@ -31,3 +35,9 @@ def two_cores(cores: tuple[int, int] | None = None) -> tuple[int, int]:
     if len(set(cores)) < 2 or not set(cores) <= set(usable):
         raise DeviceUnavailableError(f"cores {cores}: want two different ones of {usable}")
     return cores
+
+
+def last_cache_bytes(core: int, caches: Path = CACHES) -> int:
+    """The largest cache of a core, as the system tells; where it does not, what no chip exceeds."""
+    sizes = (caches / f"cpu{core}" / "cache").glob("index*/size")
+    return max((int(size.read_text().strip().removesuffix("K")) * 1024 for size in sizes), default=ON_CHIP_BYTES)

@@ -28,6 +28,7 @@ class CudaStream:
     def __init__(self, torch: Any, device: int, timeout_s: float) -> None:
         self.torch, self.device = torch, torch.device("cuda", device)
         self.stream = torch.cuda.Stream(self.device)
+        self.cache_bytes = int(torch.cuda.get_device_properties(device).L2_cache_size)
         self._timeout_s = timeout_s
         with self.entered():
             self._ticks = torch.zeros(1, dtype=torch.int64, device=self.device)

@@ -57,6 +57,7 @@ class CudaUnit:
         self.name = f"{torch.cuda.get_device_name(device)} (cuda:{device}), eager"
         self.copy_s = 0.0
         self._stream = CudaStream(torch, device, timeout_s)
+        self.cache_bytes = self._stream.cache_bytes
 
     def prepare(self, weight: Array, activation: Array, output: Array) -> Callable[[], object]:
         return CudaProduct(self._stream, weight, activation, output)
@@ -91,6 +92,7 @@ class CudaGraphUnit:
         self._torch, self._arena = torch, arena
         self.name = f"{torch.cuda.get_device_name(device)} (cuda:{device}), CUDA graphs"
         self._stream = CudaStream(torch, device, timeout_s)
+        self.cache_bytes = self._stream.cache_bytes
         self._graphs: dict[str, tuple[Any, CudaProduct]] = {}
         self._submitted: list[tuple[str, Any, Any]] = []
         self._mechanism = FLAG

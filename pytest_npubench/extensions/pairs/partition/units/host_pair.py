@@ -114,6 +114,9 @@ class HostPair:
         """A copy of a named array of the arena."""
         return np.array(self._arena.view(name))
 
+    def evict(self) -> None:
+        self.call("evict")
+
     def unload(self) -> None:
         self.call("unload")
 

@@ -23,6 +23,7 @@ from pytest_npubench.core.clock import perf_counter
 from pytest_npubench.errors import DeviceUnavailableError, MeasurementError, PartitionError
 from pytest_npubench.extensions.pairs.partition.matmul import GPU, NPU, ROLES, Matmul, Part, Split, check_split
 from pytest_npubench.extensions.pairs.partition.unit import SplitTiming, UnitFacts
+from pytest_npubench.extensions.pairs.partition.units.cores import last_cache_bytes
 from pytest_npubench.extensions.pairs.partition.units.openvino_requests import (
     MECHANISMS,
     Requests,
@@ -36,6 +37,7 @@ Floats = NDArray[np.float32]
 Shape = tuple[int, int, int]
 STREAM_COLS = 1024
 NUM_STREAMED = 5
+EVICTED = 1.25  # of the last cache
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +115,7 @@ class OpenVinoPair:
         self._graphs: dict[Shape, Any] = {}
         self._work: dict[tuple[Matmul, Part, bool], Work] = {}
         self._signals: dict[tuple[str, bool], Work] = {}
+        self._evicting: dict[str, list[Work]] = {}
         self._dynamic = self._compile(GPU, _matmul(-1, -1, -1))
 
     @property
@@ -185,17 +188,18 @@ class OpenVinoPair:
         """See UnitPair. The median of several rounds, each unit's time from the common start to its polled end: the
         latencies that OpenVINO measures would hide that one unit waited for the other."""
         rows = max(1, num_bytes // (4 * STREAM_COLS))
-        work = {}
-        for unit in units:
-            request = self._requests.make(unit, self._compile(unit, _matmul(rows, STREAM_COLS, 1)), calls_back=False)
-            with memory_for(f"{num_bytes} bytes to stream on {self._devices[unit]}"):
-                for index in range(2):
-                    request.get_input_tensor(index).data[...] = 1
-            work[unit] = [Work(request=request)]
+        work = self._streams(units, rows)
         rounds = [self._requests.run(work, "polling").ended_s for _ in range(1 + NUM_STREAMED)]
         return {unit: rows * STREAM_COLS * 4 / median(one[unit] for one in rounds[1:]) for unit in units}
 
+    def evict(self) -> None:
+        """Both devices read a matrix that is larger than the last cache of the processors."""
+        if not self._evicting:
+            self._evicting = self._streams(ROLES, int(EVICTED * last_cache_bytes(0)) // (4 * STREAM_COLS))
+        self._requests.run(self._evicting, "polling")
+
     def unload(self) -> None:
+        self._evicting.clear()
         self._work.clear()
         self._operands.clear()
         self._graphs.clear()
@@ -238,6 +242,17 @@ class OpenVinoPair:
         request.set_output_tensor(0, result)
         copied = None if direct else (target, written[:, : part.num_tokens])
         return Work(request=request, tensors=tensors, copied=copied)
+
+    def _streams(self, units: Iterable[str], rows: int) -> dict[str, list[Work]]:
+        """A product of each unit with a matrix of its own, [rows, STREAM_COLS] x 1 token."""
+        work = {}
+        for unit in units:
+            request = self._requests.make(unit, self._compile(unit, _matmul(rows, STREAM_COLS, 1)), calls_back=False)
+            with memory_for(f"{4 * rows * STREAM_COLS} bytes to stream on {self._devices[unit]}"):
+                for index in range(2):
+                    request.get_input_tensor(index).data[...] = 1
+            work[unit] = [Work(request=request)]
+        return work
 
     def _signal(self, unit: str, calls_back: bool) -> Work:
         if (unit, calls_back) not in self._signals:

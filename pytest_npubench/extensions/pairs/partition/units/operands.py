@@ -42,7 +42,7 @@ class OperandStore:
         shape = f"{matmul.rows}x{matmul.cols}"
         origin = source or f"{matmul.name}.{shape}"
         names = Operands(
-            weight=f"weight.{matmul.name}.{shape}",
+            weight=weight_name(matmul),
             activation=f"activation.{origin}.{matmul.tokens}.{length}",
             output=f"output.{matmul.name}.{shape}.{matmul.tokens}",
         )
@@ -62,6 +62,12 @@ class OperandStore:
         self._generator(name).standard_normal(out=array, dtype=np.float32)
         array *= np.float32(scale)
         return array
+
+    def repeat(self, name: str, shape: tuple[int, ...]) -> None:
+        """A named array of few numbers again and again, for what is read for its bytes alone: 1 GB is drawn in 4 s."""
+        if name not in self._names:
+            array = self._allocated(name, shape)
+            array[...] = self._generator(name).standard_normal(shape[-1], dtype=np.float32)
 
     def make_output(self, name: str, shape: tuple[int, ...]) -> str:
         """An array to write into, made anew where it is there in another shape."""
@@ -94,6 +100,10 @@ class OperandStore:
 
     def _generator(self, name: str) -> np.random.Generator:
         return np.random.default_rng((self._seed, zlib.crc32(name.encode())))
+
+
+def weight_name(matmul: Matmul) -> str:
+    return f"weight.{matmul.name}.{matmul.rows}x{matmul.cols}"
 
 
 def activation_length(matmul: Matmul, splits: Iterable[Split]) -> int:

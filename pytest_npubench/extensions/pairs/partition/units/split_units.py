@@ -27,11 +27,13 @@ from pytest_npubench.extensions.pairs.partition.units.operands import (
     OperandStore,
     activation_length,
     part_spec,
+    weight_name,
 )
 from pytest_npubench.extensions.pairs.partition.units.signals import FLAG
 
 STREAM_COLS = 4096
 STREAM_READS = 5
+EVICTED = 1.25  # of a unit's last cache, which other data than its own may share
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +54,7 @@ class Prepared:
 
 class DynamicUnit(Protocol):
     """Runs any shape. `mechanisms`: how it can be waited for; none where it computes in the caller's thread. copy_s: of
-    the last run, seconds that went into copying results."""
+    the last run, seconds that went into copying results. cache_bytes: of the last cache before memory."""
 
     @property
     def name(self) -> str: ...
@@ -62,6 +64,8 @@ class DynamicUnit(Protocol):
     def mechanisms(self) -> tuple[str, ...]: ...
     @property
     def copy_s(self) -> float: ...
+    @property
+    def cache_bytes(self) -> int: ...
     @property
     def torch(self) -> Any: ...
     def prepare(self, weight: Array, activation: Array, output: Array) -> Callable[[], object]: ...
@@ -76,6 +80,8 @@ class StaticUnit(Protocol):
     def name(self) -> str: ...
     @property
     def mechanisms(self) -> tuple[str, ...]: ...
+    @property
+    def cache_bytes(self) -> int: ...
     @property
     def num_done(self) -> int: ...
     @property
@@ -195,7 +201,7 @@ class SplitUnits:
     def stream_bytes_per_s(self, units: Sequence[str], num_bytes: int) -> dict[str, float]:
         """Each unit reads a matrix of its own, times a vector, STREAM_READS times; together, the GPU reads on until the
         NPU is done, so that all the NPU's reads are contended."""
-        rows = max(num_bytes // (4 * STREAM_COLS), 1)
+        rows = _stream_rows(num_bytes)
         works = {unit: self._stream(unit, rows) for unit in units}
         for work in works.values():
             self.run_prepared(work, FLAG)  # the first touch of the pages is no bandwidth
@@ -212,6 +218,12 @@ class SplitUnits:
         if npu is not None:
             read_s[NPU].extend(self._npu.wait())
         return {unit: num_read / float(np.median(seconds)) for unit, seconds in read_s.items()}
+
+    def evict(self) -> None:
+        """Both units read a matrix that is larger than their last caches."""
+        units: Mapping[str, DynamicUnit | StaticUnit] = {GPU: self._gpu, NPU: self._npu}
+        works = [self._stream(name, _stream_rows(EVICTED * unit.cache_bytes)) for name, unit in units.items()]
+        self.run_prepared(works[0].with_(works[1]), FLAG)
 
     def unload(self) -> None:
         self._npu.forget()
@@ -268,8 +280,13 @@ class SplitUnits:
         matmul = Matmul(name=f"stream_{unit}", rows=rows, cols=STREAM_COLS, tokens=1)
         part = Part(unit=unit, first_row=0, num_rows=rows, first_token=0, num_tokens=1, padded_tokens=1)
         split = Split(strategy=f"stream_{unit}", parts=(part,))
+        self.store.repeat(weight_name(matmul), (rows, STREAM_COLS))
         self.load(matmul, [split])
         return self.prepared(matmul, split)
+
+
+def _stream_rows(num_bytes: float) -> int:
+    return max(int(num_bytes / (4 * STREAM_COLS)), 1)
 
 
 def _key(operands: Operands, part: Part) -> str:

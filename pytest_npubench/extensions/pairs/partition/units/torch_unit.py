@@ -8,6 +8,7 @@ from typing import Any
 
 from pytest_npubench.core.clock import perf_counter
 from pytest_npubench.errors import DeviceUnavailableError
+from pytest_npubench.extensions.pairs.partition.units.cores import last_cache_bytes
 from pytest_npubench.extensions.pairs.partition.units.operands import Array
 
 
@@ -18,6 +19,7 @@ class TorchUnit:
 
     def __init__(self, core: int) -> None:
         self.name = f"torch on core {core}"
+        self.cache_bytes = last_cache_bytes(core)
         self.torch = import_torch()
 
     def prepare(self, weight: Array, activation: Array, output: Array) -> Callable[[], object]:

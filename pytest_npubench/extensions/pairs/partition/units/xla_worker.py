@@ -20,6 +20,7 @@ from pytest_npubench.core.clock import perf_counter
 from pytest_npubench.errors import MeasurementError, PartitionError, UnitLostError
 from pytest_npubench.extensions.pairs.partition.units import xla_channel as words
 from pytest_npubench.extensions.pairs.partition.units.arena import SharedArena
+from pytest_npubench.extensions.pairs.partition.units.cores import last_cache_bytes
 from pytest_npubench.extensions.pairs.partition.units.signals import (
     EVENT,
     FLAG,
@@ -80,6 +81,10 @@ class XlaWorker:
     @property
     def mechanisms(self) -> tuple[str, ...]:
         return MECHANISMS
+
+    @property
+    def cache_bytes(self) -> int:
+        return last_cache_bytes(self.core)
 
     @property
     def pid(self) -> int:

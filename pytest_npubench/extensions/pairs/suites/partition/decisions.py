@@ -1,7 +1,8 @@
 """What the solver decided for an operator, beside the best split that measuring all of them finds.
 
-The campaign runs every split of every strategy in each round. The best is chosen in the even rounds and reported, as is
-the decided one, from the odd ones: the least of many noisy medians is too small in the rounds that chose it.
+The campaign runs every split of every strategy in each round, those of one token on cold weights. The best is chosen in
+the even rounds and reported, as is the decided one, from the odd ones: the least of many noisy medians is too small in
+the rounds that chose it.
 """
 
 from __future__ import annotations
@@ -24,12 +25,26 @@ from pytest_npubench.extensions.pairs.suites.partition.points import (
 
 def decision_points(plan: PartitionPlan, matmul: Matmul) -> tuple[OperatorPoint, ...]:
     """The solver's decision, and every split there is."""
-    return DecisionPoint(matmul=matmul), *_split_points(plan, matmul)
+    return decided_point(matmul), *_split_points(plan, matmul)
+
+
+def decided_point(matmul: Matmul) -> DecisionPoint:
+    """The decision as it is judged."""
+    return DecisionPoint(matmul=matmul, is_cold=matmul.is_decode)
+
+
+def warm_points(plan: PartitionPlan, matmul: Matmul) -> tuple[OperatorPoint, ...]:
+    """What is shown beside a decision that is judged on cold weights: the same and each unit alone, on warm ones. None
+    where it is judged on warm ones."""
+    if not matmul.is_decode:
+        return ()
+    singles = all_splits(matmul, plan.options, ("gpu_only", "npu_only"))
+    return DecisionPoint(matmul=matmul), *(SplitPoint(matmul=matmul, split=split) for split in singles)
 
 
 def regret(plan: PartitionPlan, matmul: Matmul, measured: Measured) -> Regret:
     """Raises MeasurementError where a split or the decision failed, or with too few rounds for two halves."""
-    decision, splits = DecisionPoint(matmul=matmul), _split_points(plan, matmul)
+    decision, splits = decided_point(matmul), _split_points(plan, matmul)
     measured = whole_rounds(measured, (decision, *splits))
     if len(measured.rounds) < MIN_ROUNDS:
         raise MeasurementError(f"{len(measured.rounds)} rounds; want {MIN_ROUNDS} or more, half to choose the best by")
@@ -43,4 +58,5 @@ def regret(plan: PartitionPlan, matmul: Matmul, measured: Measured) -> Regret:
 
 
 def _split_points(plan: PartitionPlan, matmul: Matmul) -> tuple[SplitPoint, ...]:
-    return tuple(SplitPoint(matmul=matmul, split=split) for split in all_splits(matmul, plan.options))
+    splits = all_splits(matmul, plan.options)
+    return tuple(SplitPoint(matmul=matmul, split=split, is_cold=matmul.is_decode) for split in splits)

@@ -14,12 +14,20 @@ from pytest_npubench.campaign.visits import Columns, Visit
 from pytest_npubench.extensions.pairs.partition.matmul import Matmul, Split, row_split
 from pytest_npubench.extensions.pairs.partition.solver import Decision
 from pytest_npubench.extensions.pairs.partition.strategies import all_splits
-from pytest_npubench.extensions.pairs.partition.unit import Chain, SplitTiming, UnitPair, runs_chains
+from pytest_npubench.extensions.pairs.partition.unit import (
+    Chain,
+    SplitTiming,
+    UnitPair,
+    beside,
+    run_cold,
+    runs_chains,
+)
 from pytest_npubench.extensions.pairs.suites.partition.plan import PartitionPlan
 
 VISIT_S = 0.1
 MAX_VISITS = 8
 SLOWEST = "slowest"
+COLD = "/cold"  # ends the name of a point whose weights come from memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,9 +44,11 @@ class OpenPair:
     def decision(self, matmul: Matmul) -> Decision:
         return self.decisions[_shape(matmul)]
 
-    def run(self, matmul: Matmul, split: Split, mechanism: str | None = None) -> SplitTiming:
-        """The second of two runs: a round visits all operators in turn, and the weights of the one before fill the
-        caches, which a profile of one operator after the other does not see."""
+    def run(self, matmul: Matmul, split: Split, mechanism: str | None = None, *, is_cold: bool = False) -> SplitTiming:
+        """On warm weights the second of two runs: a round visits all operators in turn, and the weights of the one
+        before fill the caches, which a profile of one operator after the other does not see."""
+        if is_cold:
+            return run_cold(self.units, matmul, split, mechanism)
         self.units.run(matmul, split, mechanism=mechanism)
         return self.units.run(matmul, split, mechanism=mechanism)
 
@@ -75,12 +85,14 @@ class OperatorPoint(PairPoint):
 
     __slots__ = ()
     matmul: Matmul
+    is_cold: bool
 
     def split_on(self, opened: OpenPair) -> Split:
         raise NotImplementedError
 
     def loads(self, opened: OpenPair) -> tuple[tuple[Matmul, Split], ...]:
-        return ((self.matmul, self.split_on(opened)),)
+        split = self.split_on(opened)
+        return ((self.matmul, split), *(((beside(self.matmul), split),) if self.is_cold else ()))
 
     def visits(self, duration_s: float) -> int:
         return max(1, min(MAX_VISITS, int(VISIT_S / duration_s) if duration_s > 0 else MAX_VISITS))
@@ -93,7 +105,8 @@ class SplitVisit(SplitTiming, Visit):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SplitPoint(OperatorPoint):
-    """One run of an operator under a split; mechanism None: the pair's fastest, SLOWEST: its slowest.
+    """One run of an operator under a split; mechanism None: the pair's fastest, SLOWEST: its slowest. is_cold: the
+    weight comes from memory, else from the caches as far as they hold it.
 
     Points of one name are one, whatever operator or strategy they were asked for: equal shapes take equal time.
     """
@@ -101,6 +114,7 @@ class SplitPoint(OperatorPoint):
     matmul: Matmul
     split: Split
     mechanism: str | None = None
+    is_cold: bool = False
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, SplitPoint) and self.name == other.name
@@ -117,14 +131,15 @@ class SplitPoint(OperatorPoint):
         )
         online = "/online" if split.prepares_online else ""
         mechanism = f"/{self.mechanism}" if self.mechanism else ""
-        return f"{matmul.rows}x{matmul.cols}x{matmul.tokens}/{parts}{online}{mechanism}"
+        cold = COLD if self.is_cold else ""
+        return f"{matmul.rows}x{matmul.cols}x{matmul.tokens}/{parts}{online}{mechanism}{cold}"
 
     def split_on(self, opened: OpenPair) -> Split:
         return self.split
 
     def visit(self, opened: OpenPair) -> SplitVisit:
         mechanism = opened.units.mechanisms[-1] if self.mechanism == SLOWEST else self.mechanism
-        return SplitVisit(**asdict(opened.run(self.matmul, self.split, mechanism)))
+        return SplitVisit(**asdict(opened.run(self.matmul, self.split, mechanism, is_cold=self.is_cold)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,10 +217,12 @@ class DecisionPoint(OperatorPoint):
     split is run, beside its index among all splits and the seconds predicted for it."""
 
     matmul: Matmul
+    is_cold: bool = False
 
     @property
     def name(self) -> str:
-        return f"decision/{self.matmul.rows}x{self.matmul.cols}x{self.matmul.tokens}"
+        cold = COLD if self.is_cold else ""
+        return f"decision/{self.matmul.rows}x{self.matmul.cols}x{self.matmul.tokens}{cold}"
 
     def undecided(self, plan: PartitionPlan) -> tuple[Matmul, ...]:
         return (self.matmul,)
@@ -216,7 +233,7 @@ class DecisionPoint(OperatorPoint):
     def visit(self, opened: OpenPair) -> DecisionVisit:
         decision = opened.decision(self.matmul)
         return DecisionVisit(
-            **asdict(opened.run(self.matmul, decision.split)),
+            **asdict(opened.run(self.matmul, decision.split, is_cold=self.is_cold)),
             split_index=all_splits(self.matmul, opened.plan.options).index(decision.split),
             predicted_s=decision.predicted_s,
         )

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pytest_npubench.errors import ConfigError, DeviceUnavailableError, MeasurementError, PartitionError, RegistryError
 from pytest_npubench.extensions.pairs.partition.matmul import GPU, NPU, Matmul, Part, Split
 from pytest_npubench.extensions.pairs.partition.units import open_pair, pair_names
-from pytest_npubench.extensions.pairs.partition.units.cores import two_cores
+from pytest_npubench.extensions.pairs.partition.units.cores import last_cache_bytes, two_cores
 from pytest_npubench.extensions.pairs.partition.units.host_pair import HostPair
 
 from .processes import STANDARD_SIZES, eventually, opened, rows_shared, runs
@@ -152,6 +152,26 @@ def test_round_trips_and_bandwidth_are_positive(pair: HostPair) -> None:
         rates = pair.stream_bytes_per_s(units, 1 << 20)
         assert set(rates) == set(units)
         assert min(rates.values()) > 0
+
+
+def test_the_last_cache_is_what_the_system_tells(tmp_path: Path) -> None:
+    for index, size in enumerate(("48K", "2048K", "491520K")):
+        (tmp_path / "cpu3/cache" / f"index{index}").mkdir(parents=True)
+        (tmp_path / "cpu3/cache" / f"index{index}" / "size").write_text(f"{size}\n")
+    assert last_cache_bytes(3, tmp_path) == 480 * 2**20
+    assert last_cache_bytes(0, tmp_path) == 256 * 2**20, "where nothing is told, more than any chip has"
+
+
+@pytest.mark.soak  # a gigabyte or more where the cache is large
+def test_both_units_read_more_than_the_last_cache_holds(pair: HostPair) -> None:
+    pair.unload()
+    pair.load(MATMUL, [rows_shared(MATMUL, 8)])
+    pair.evict()
+    read = [name for name in pair._arena._read() if name.startswith("weight.stream_")]
+    assert sorted(name.split(".")[1] for name in read) == ["stream_gpu", "stream_npu"]
+    assert all(pair._arena.view(name).nbytes > last_cache_bytes(0) for name in read)
+    assert_computes(pair, MATMUL, rows_shared(MATMUL, 8))
+    pair.unload()
 
 
 def test_facts_say_what_the_units_are(pair: HostPair) -> None:

@@ -111,6 +111,21 @@ def test_a_decision_is_run_beside_its_place_and_what_was_predicted(make_bench):
     assert list(found.columns())[-2:] == ["split_index", "predicted_s"]
 
 
+def test_cold_weights_are_read_from_memory_at_every_visit(make_bench):
+    """Three times as slow there; the visits in between read the same weight from the cache, and the profile by which
+    one token is decided is a cold one."""
+    one = PLAN.matmul("ffn_down", 1)
+    cold, warm = (SplitPoint(matmul=one, split=alone(one, GPU), is_cold=is_cold) for is_cold in (True, False))
+    decided = DecisionPoint(matmul=one, is_cold=True)
+    bench, _, failures = make_bench(PLAN, [cold, warm, decided], cold=3.0, **QUIET)
+    assert failures == {}
+    gpu_s = gpu_time_s(64, 128, 1)
+    times_s = [bench.sample(point, 0).total_s for point in (cold, warm, cold, cold, warm)]
+    assert times_s == pytest.approx([3 * gpu_s, gpu_s, 3 * gpu_s, 3 * gpu_s, gpu_s])
+    found = bench.sample(decided, 0)
+    assert found.predicted_s == pytest.approx(found.total_s, rel=0.01)
+
+
 SPLIT = ("total_s", "gpu_s", "npu_s", "sync_s", "copy_s", "compile_s")
 
 

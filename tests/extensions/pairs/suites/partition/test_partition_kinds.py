@@ -262,7 +262,10 @@ def test_a_decoder_layer_against_the_better_unit_alone():
         )
         measured = scripted({point: row}, {point: replace(row, npu_s=7 * MS, gpu_beside_decided_s=8 * MS)})
         found = judged("decoder_layer", measured, axis=phase)
-        assert metric(found, "speedup").samples == pytest.approx((1.5, 2))
+        prefix = {"prefill": "", "decode": "cold_"}[phase]
+        assert [each.name for each in found.metrics] == [f"{prefix}decided_s", f"{prefix}speedup"]
+        assert metric(found, f"{prefix}speedup").samples == pytest.approx((1.5, 2))
+        assert found.detail.weights == ("cold" if prefix else "warm")
         assert found.detail.gpu_s == pytest.approx(7 * MS)
         assert found.detail.sync_s == pytest.approx(1 * MS)
         assert found.measured_s == pytest.approx(4 * MS)
@@ -329,6 +332,29 @@ def test_the_solver_s_decision_against_the_best():
     assert metric(found, "speedup").value == pytest.approx(1.2 / 1.1)
     assert (found.detail.strategy, found.detail.best_strategy) == ("gpu_only", "npu_only")
     assert found.detail.shape == (64, 128, 20)
+
+
+def test_one_token_is_judged_on_cold_weights_and_shown_on_warm_ones():
+    """Cold 7 against 5 ms, a regret of 40 %; warm 2 ms beside the better unit's 3 ms."""
+    plan = partition_plan(lengths=(1,))
+    decided, *others = points_of("solver", axis="ffn_down", plan=plan)
+    warm, *singles = (point for point in others if not point.is_cold)
+    splits = [point for point in others if point.is_cold]
+    assert decided.is_cold
+    assert {warm.name, *(point.name for point in singles)}.isdisjoint(point.name for point in splits)
+    assert [split.split.strategy for split in singles] == ["gpu_only", "npu_only"]
+    told = {"hybrid": 5 * MS, "gpu_only": 7 * MS}
+    row = {point: split_visit(told.get(point.split.strategy, 9 * MS)) for point in splits}
+    place = [point.split.strategy for point in splits].index("gpu_only")
+    row[decided] = decision_visit(7 * MS, place=place, predicted_s=7 * MS)
+    row[warm] = decision_visit(2 * MS, place=place, predicted_s=7 * MS)
+    row |= {single: split_visit(time_s) for single, time_s in zip(singles, (3 * MS, 4 * MS), strict=True)}
+    found = judged("solver", scripted(*[row] * 4), axis="ffn_down", plan=plan)
+    assert found.what == "gpu_only: all on gpu, cold weights"
+    assert metric(found, "cold_decided_s").value == pytest.approx(7 * MS)
+    assert metric(found, "cold_regret").value == pytest.approx(0.4)
+    assert metric(found, "decided_s").value == found.detail.warm_decided_s == pytest.approx(2 * MS)
+    assert found.detail.warm_speedup == pytest.approx(1.5)
 
 
 def test_three_rounds_are_too_few_for_two_halves():

@@ -1,6 +1,6 @@
 """All decisions of the solver together: their regret against the best splits measured, at the median and at 90 %.
 
-Over the operators and lengths of the profile. The case fails above MEDIAN or P90.
+Over the operators and lengths of the profile, one token on cold weights. The case fails above MEDIAN or P90.
 """
 
 from __future__ import annotations
