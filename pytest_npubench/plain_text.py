@@ -1,23 +1,34 @@
 """Text that others wrote, such as ids, file names, journals and answers of servers, as a terminal may show it.
 
 A terminal obeys what it is sent: an escape sequence retitles its window, moves its cursor or hides a line (ECMA-48), a
-bidirectional override shows "tset" for "test" (Unicode TR 9), and a line break begins what looks like a line of ours,
-which GitHub would take for a command. Such signs are shown as Python writes them instead:
+bidirectional override shows "tset" for "test" (Unicode TR 9), and a line break begins what looks like a line of ours.
+So do CI services: GitHub takes "##[error]" for a command anywhere in a line and "::error::" at its start, which may be
+where a table breaks the text; Azure Pipelines and TeamCity have "##vso[" and "##teamcity[". The signs that make it so
+are shown as Python writes them instead, in a form that JSON has too:
 
     plain("tiny\\x1b[2J\\n\\u202e") == r"tiny\\x1b[2J\\n\\u202e"
+    plain("##[error] ::error::x") == r"\\u0023#[error] \\u003a:error::x"
 """
 
 from __future__ import annotations
 
+import re
 import unicodedata
 
 # C0, DEL and C1; marks of format such as overrides and signs of no width; halves of a surrogate pair; line separators
 UNSEEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 
+COMMANDS = (
+    "error|warning|notice|debug|group|endgroup|echo|add-mask|add-matcher|remove-matcher|stop-commands|add-path|"
+    "set-env|set-output|save-state|internal-set-repo-path"
+)  # of GitHub's runner, in any case (src/Runner.Worker/ActionCommandManager.cs)
+OBEYED = re.compile(rf"(?i)#(?=#\w*\[)|:(?=:(?:{COMMANDS})\b)")
+
 
 def plain(text: object, keep: str = "") -> str:
-    """The text in one line that a terminal shows and does not obey; signs in `keep`, such as a line break, stay."""
-    raw = str(text)
+    """The text in one line that a terminal and a CI service show and do not obey; signs in `keep` stay, such as a line
+    break."""
+    raw = OBEYED.sub(lambda match: f"\\u{ord(match[0]):04x}", str(text))
     if raw.isprintable():
         return raw
     return "".join(

@@ -33,6 +33,13 @@ def test_no_sign_that_a_terminal_obeys_or_hides_is_left_and_no_other_is_changed(
         ("\udcff", r"\udcff"),
         ("\U000e0041", r"\U000e0041"),
         ("41 °C, 模型, ▁▂", "41 °C, 模型, ▁▂"),
+        ("a ##[error]b", r"a \u0023#[error]b"),
+        ("###[add-mask]", r"#\u0023#[add-mask]"),
+        ("##vso[task.x]", r"\u0023#vso[task.x]"),
+        ("  ::Error file=x::", r"  \u003a:Error file=x::"),
+        ("x::stop-commands::y", r"x\u003a:stop-commands::y"),
+        ("::add-mask", r"\u003a:add-mask"),
+        ("## [a](b) a.py::TestError::test_error[x]", "## [a](b) a.py::TestError::test_error[x]"),
     ],
 )
 def test_it_is_shown_as_python_writes_it(text: str, shown: str) -> None:
@@ -41,7 +48,7 @@ def test_it_is_shown_as_python_writes_it(text: str, shown: str) -> None:
 
 @pytest.mark.parametrize("error", [ConfigError, LengthError])
 def test_an_error_of_ours_is_one_plain_line(error: type[Exception]) -> None:
-    assert str(error("no file \x1b[2J\n::error::\u202e")) == r"no file \x1b[2J ::error::\u202e"
+    assert str(error("no file \x1b[2J\n::error::\u202e")) == r"no file \x1b[2J \u003a:error::\u202e"
 
 
 def test_a_table_takes_its_cells_as_they_stand() -> None:
@@ -52,6 +59,14 @@ def test_a_table_takes_its_cells_as_they_stand() -> None:
     console = plain_console(80)
     console.print(table)
     text = written(console)
-    for part in ("[/a]", "[/t]", ":warning: [c]", "[/data/model]", "x[int8] :warning:", "[/INST]", r"\x1b[2J\n::error"):
+    for part in (
+        "[/a]",
+        "[/t]",
+        ":warning: [c]",
+        "[/data/model]",
+        "x[int8] :warning:",
+        "[/INST]",
+        r"\x1b[2J\n\u003a:error",
+    ):
         assert part in text
     assert {unicodedata.category(sign) for sign in text.replace("\n", "")}.isdisjoint(OBEYED)

@@ -1,11 +1,15 @@
-"""Files that users name: regular and of bounded size, or refused with what they are, at once."""
+"""Files that users name: refused at once unless regular and of bounded size, replaced whole or not at all."""
 
+import errno
 import os
+import re
 import socket
 import threading
+from pathlib import Path
 
 import pytest
 
+import pytest_npubench
 from pytest_npubench.cli.profile_source import profile_from_file
 from pytest_npubench.core import regular_file
 from pytest_npubench.errors import NpubenchError
@@ -91,8 +95,69 @@ def test_a_pipe_that_took_the_files_place_is_not_waited_for(tmp_path, monkeypatc
     assert done.wait(10)
 
 
-def test_baselines_with_links_in_a_circle_are_refused(tmp_path):
-    (tmp_path / "cpu").mkdir()
-    (tmp_path / "cpu" / "round").symlink_to(tmp_path)
-    with pytest.raises(NpubenchError, match=r"cpu/round is a link that leads in a circle"):
-        Baselines.load(tmp_path)
+@pytest.mark.parametrize("link", ["cpu/round", "cpu/x.json", "cpu", "aliases.json", "README.md", "published"])
+@pytest.mark.parametrize("target", [".", "../outside", "nowhere"])
+def test_a_link_among_baselines_is_refused(link, target, tmp_path):
+    (tmp_path / "outside").mkdir()
+    path = tmp_path / "baselines" / link
+    path.parent.mkdir(parents=True)
+    path.symlink_to(target)
+    with pytest.raises(NpubenchError, match=rf"{link}: is a link; want plain files in folders"):
+        Baselines.load(tmp_path / "baselines")
+
+
+@pytest.mark.parametrize("before", [None, b"precious"])
+@pytest.mark.parametrize("fault", ["content", "fsync", "replace"])
+def test_a_write_that_fails_leaves_what_was_there(fault, before, tmp_path, monkeypatch):
+    def fail(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def write():
+        with regular_file.replacing(path) as file:
+            file.write(b"half")
+            if fault == "content":
+                fail()
+
+    path = tmp_path / "page.html"
+    if before:
+        path.write_bytes(before)
+    if fault != "content":
+        monkeypatch.setattr(*((os, "fsync") if fault == "fsync" else (Path, "replace")), fail)
+    with pytest.raises(OSError, match="No space left") as caught:
+        write()
+    assert caught.value.filename == str(path)
+    assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == ({path.name: before} if before else {})
+
+
+def test_a_file_is_replaced_with_its_permissions_a_link_itself_and_a_stream_in_its_place(tmp_path):
+    path, link, precious = tmp_path / "page.html", tmp_path / "link", tmp_path / "precious"
+    for each in (path, precious):
+        each.write_text("before")
+    path.chmod(0o640)
+    link.symlink_to(precious)
+    for each in (path, link):
+        regular_file.replace_text(each, "after")
+    assert (path.read_text(), path.stat().st_mode & 0o777) == ("after", 0o640)
+    assert (link.is_symlink(), link.read_text(), precious.read_text()) == (False, "after", "before")
+    with precious.open("r+") as redirected:  # as /dev/stdout is, where a shell writes it into a file
+        inode = precious.stat().st_ino
+        regular_file.replace_text(Path(f"/dev/fd/{redirected.fileno()}"), "streamed")
+    assert (precious.read_text(), precious.stat().st_ino) == ("streamed", inode)
+
+
+FRESH = {  # what writes files of its own making into folders of its own making, or a log while a process runs
+    "backends/telemetry/neuron.py", "cli/demo.py", "cli/selfcheck.py", "comparison/ab_run.py",
+    "engines/model_directory.py", "engines/safetensors_file.py", "extensions/planning/rivals/aiconfigurator.py",
+    "nightly/measure.py", "plugin/selfcheck_tests.py", "core/regular_file.py",
+}  # fmt: skip
+
+
+def test_whole_files_are_written_by_nobody_else():
+    package = Path(pytest_npubench.__file__).parent
+    writing = re.compile(r"\.write_(text|bytes)\(|open\([^)\n]*[\"']w")
+    writers = {
+        path.relative_to(package).as_posix()
+        for path in package.rglob("*.py")
+        if writing.search(path.read_text(encoding="utf-8"))
+    }
+    assert writers == FRESH

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pytest_npubench.cli.arguments import number, print_document
 from pytest_npubench.cli.plain_streams import print_styled
-from pytest_npubench.errors import StoreError
+from pytest_npubench.core.regular_file import replace_text
 
 if TYPE_CHECKING:
     from pytest_npubench.comparison.outcome import Comparison
@@ -46,7 +46,7 @@ def add_gate_options(parser: argparse.ArgumentParser) -> None:
 
 
 def print_comparison(comparison: Comparison, arguments: argparse.Namespace) -> int:
-    """Returns the exit status of the gate. Raises StoreError where the page cannot be written."""
+    """Returns the exit status of the gate. Raises OSError where the page cannot be written."""
     from pytest_npubench.reports.comparison import comparison_html, comparison_json, render_comparison
 
     status = comparison.exit_status(arguments.inconclusive_share)
@@ -56,10 +56,7 @@ def print_comparison(comparison: Comparison, arguments: argparse.Namespace) -> i
         width = shutil.get_terminal_size((120, 24)).columns
         print_styled(render_comparison(comparison, width=width, color=sys.stdout is not None and sys.stdout.isatty()))
     if arguments.output is not None:
-        try:
-            arguments.output.write_text(comparison_html(comparison), encoding="utf-8")
-        except OSError as error:
-            raise StoreError(f"{arguments.output}: {error.strerror}") from error
+        replace_text(arguments.output, comparison_html(comparison))
     return status
 
 

@@ -11,6 +11,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from time import sleep
@@ -145,7 +146,7 @@ def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
 
 def loaded(arguments: argparse.Namespace) -> dict[str, Any]:
     """What was asked for and what came out, as plain data. Raises NpubenchError."""
-    from pytest_npubench.cli.run_files import requests_text, write
+    from pytest_npubench.cli.run_files import new_content, requests_text
     from pytest_npubench.suites.server.blocks import load_block
 
     slo, asked = _slo(arguments), _asked(arguments)
@@ -155,13 +156,12 @@ def loaded(arguments: argparse.Namespace) -> dict[str, Any]:
     sent_from = f" from {arguments.processes} processes" if arguments.processes > 1 else ""
     sending = f"sending {len(requests)} requests in {span_s:.0f} s to {plain(asked.model.name)}{sent_from}"
     print(sending, file=sys.stderr, flush=True)
-    if arguments.requests_out:
-        write(arguments.requests_out, "")  # what cannot be written is said now
-    _warm_up(arguments, asked, requests)
-    run = loader.send(requests, str(arguments.seed), arguments.processes)
-    block = load_block(run, requests, rate_per_s=arguments.rate, slo=slo)
-    if arguments.requests_out:
-        write(arguments.requests_out, requests_text(block.records))
+    with new_content(arguments.requests_out) if arguments.requests_out else nullcontext() as file:
+        _warm_up(arguments, asked, requests)
+        run = loader.send(requests, str(arguments.seed), arguments.processes)
+        block = load_block(run, requests, rate_per_s=arguments.rate, slo=slo)
+        if file:
+            file.write(requests_text(block.records).encode())
     return {
         **asked.facts(arguments),
         "rate_per_s": arguments.rate,

@@ -21,6 +21,7 @@ from pytest_npubench.backends.protocol import Device
 from pytest_npubench.campaign.memory import fit, memory_room
 from pytest_npubench.core.hardware import BANDWIDTH_UNITS, FAMILIES, FLOP_UNITS, SERVER, HardwareSpec, Memory, Peak
 from pytest_npubench.core.record_reader import listed
+from pytest_npubench.core.regular_file import replace_text
 from pytest_npubench.errors import ConfigError
 from pytest_npubench.suites.hardware_files import load_hardware
 from pytest_npubench.suites.protocol import Choice
@@ -52,7 +53,7 @@ def write_hardware(path: Path, device_id: str | None, specs: Mapping[str, Hardwa
     tables |= {name: f"{tables[name]}\n{lines}" if name in tables else lines for name, lines in fitted.items()}
     path.parent.mkdir(parents=True, exist_ok=True)
     text = "\n\n".join(f"[{name}]\n{lines}" if name else lines for name, lines in tables.items())
-    path.write_text(f"{text}\n", encoding="utf-8")
+    replace_text(path, f"{text}\n")
     return load_hardware(path)
 
 

@@ -9,12 +9,14 @@ import argparse
 import os
 import re
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_npubench.cli.arguments import add_command
+from pytest_npubench.cli.plain_streams import print_styled
+from pytest_npubench.core.secret import take_from_environment
 from pytest_npubench.errors import NightlyError, NpubenchError
 from pytest_npubench.plain_text import plain
 
@@ -27,6 +29,7 @@ EXAMPLE = "npubench nightly run --family tpu --lock locks/tpu.txt"
 BRANCH = "npubench-baselines"
 OUT = "npubench-nightly"
 JUDGED_FRACTION = "0.9"
+HISTORY = "NPUBENCH_HISTORY"
 ACTIONS = {
     "run": "all steps, each whatever became of the one before",
     "restore": "begin a night: bring back baselines and journal",
@@ -109,13 +112,16 @@ def _add_measuring(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Runs the night or one step. Raises NightlyError where a step cannot be done."""
+    from pytest_npubench.nightly.branch import TOKENS
+
+    taken = take_from_environment((*TOKENS, HISTORY))  # before anything starts that might read them
     if arguments.step == "lock" and arguments.write is not None:
         return _write_lock(arguments)
-    night, branch = _night(arguments)
+    night, branch = _night(arguments, taken)
     with _faults_named(), night.state.locked() as lock:
         if arguments.step == "publish":
             return _publish(night)
-        steps = _steps(arguments, night, branch, lock)
+        steps = _steps(arguments, night, branch, lock, taken)
         with _without_commands():
             if arguments.step != "run":
                 return _say(steps[arguments.step]())
@@ -141,7 +147,7 @@ def _run_all(night: Night, steps: dict[str, Callable[[], Step]]) -> None:
 
 
 def _steps(
-    arguments: argparse.Namespace, night: Night, branch: Branch | None, lock: int
+    arguments: argparse.Namespace, night: Night, branch: Branch | None, lock: int, taken: Mapping[str, str]
 ) -> dict[str, Callable[[], Step]]:
     from pytest_npubench.nightly.lock_file import check_lock
     from pytest_npubench.nightly.measure import measure
@@ -151,18 +157,18 @@ def _steps(
 
     def promoted() -> Step:
         how = Promotion(mode=arguments.promote, branch=branch, push_options=arguments.push_option)
-        return promote(night, how, os.environ)
+        return promote(night, how, {**os.environ, **taken})
 
     return {
         "restore": lambda: restore(night, branch),
         "lock": lambda: check_lock(night, arguments.lock),
         "measure": lambda: measure(night, _pytest_arguments(arguments), os.environ, lock=lock),
         "promote": promoted,
-        "upload": lambda: upload(night, _history(arguments, night)),
+        "upload": lambda: upload(night, _history(arguments, night, taken)),
     }
 
 
-def _night(arguments: argparse.Namespace) -> tuple[Night, Branch | None]:
+def _night(arguments: argparse.Namespace, taken: Mapping[str, str]) -> tuple[Night, Branch | None]:
     from pytest_npubench.nightly.branch import Branch, remote_address
     from pytest_npubench.nightly.night import Night
     from pytest_npubench.nightly.state import StateFolder, default_state_path
@@ -178,7 +184,7 @@ def _night(arguments: argparse.Namespace) -> tuple[Night, Branch | None]:
         return night, None
     if address is None:
         raise NightlyError(f"{work}: git knows no remote {arguments.remote!r} here; want one, or --promote local")
-    return night, Branch(work=work, remote=arguments.remote, name=arguments.branch, environment=dict(os.environ))
+    return night, Branch(work=work, remote=arguments.remote, name=arguments.branch, environment={**os.environ, **taken})
 
 
 def _pytest_arguments(arguments: argparse.Namespace) -> list[str]:
@@ -193,8 +199,8 @@ def _pytest_arguments(arguments: argparse.Namespace) -> list[str]:
     ]
 
 
-def _history(arguments: argparse.Namespace, night: Night) -> str | None:
-    asked = arguments.history or os.environ.get("NPUBENCH_HISTORY") or str(night.state.history)
+def _history(arguments: argparse.Namespace, night: Night, taken: Mapping[str, str]) -> str | None:
+    asked = arguments.history or taken.get(HISTORY) or str(night.state.history)
     return None if asked == "none" else asked
 
 
@@ -203,16 +209,20 @@ def _publish(night: Night) -> int:
 
     done = publish(night, os.environ)
     for annotation in done.annotations:
-        print(annotation.command() if _on_github() else annotation)
+        if _on_github():
+            print_styled(f"{annotation.command()}\n")
+        else:
+            print(annotation)
     print(f"nightly {night.name}: {'green' if done.is_green else 'red'}; see {night.out / 'summary.md'}")
     return 0 if done.is_green else 1
 
 
 def _write_lock(arguments: argparse.Namespace) -> int:
+    from pytest_npubench.core.regular_file import replace_text
     from pytest_npubench.nightly.lock_file import lock_text
-    from pytest_npubench.store.line_file import replace_text
 
     with _faults_named():
+        arguments.write.parent.mkdir(parents=True, exist_ok=True)
         replace_text(arguments.write, lock_text(arguments.extra or [arguments.family], arguments.pip_option))
     print(f"wrote {arguments.write}")
     return 0
@@ -232,11 +242,11 @@ def _without_commands() -> Iterator[None]:
         yield
         return
     end = secrets.token_hex(16)
-    print(f"::stop-commands::{end}", flush=True)
+    print_styled(f"::stop-commands::{end}\n")
     try:
         yield
     finally:
-        print(f"::{end}::", flush=True)
+        print_styled(f"::{end}::\n")
 
 
 def _on_github() -> bool:

@@ -44,6 +44,7 @@ def plain_streams() -> Iterator[None]:
 
 
 def print_styled(text: str) -> None:
-    """Prints text with terminal colours of ours; the text in it was made plain before."""
+    """Prints text with terminal colours or commands of ours; the text in it was made plain before."""
     stream = sys.stdout
     (stream.inner if isinstance(stream, PlainStream) else stream).write(text)
+    stream.flush()

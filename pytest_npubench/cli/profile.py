@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_npubench.cli.arguments import add_command, add_json_option, check_other_file, columns, print_document, say
-from pytest_npubench.errors import StoreError
+from pytest_npubench.core.regular_file import replace_text
 
 if TYPE_CHECKING:
     from pytest_npubench.cli.arguments import Commands
@@ -27,16 +27,13 @@ def add_parser(commands: Commands, about: str) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Raises JournalError and MeasurementError as profile_from_journal, StoreError where nothing can be written."""
+    """Raises JournalError and MeasurementError as profile_from_journal, OSError where nothing can be written."""
     from pytest_npubench.cli.profile_source import profile_from_journal
     from pytest_npubench.store.journal_reader import read_journal
 
     check_other_file(arguments.output, arguments.journal)
     sourced = profile_from_journal(read_journal(arguments.journal), arguments.campaign)
-    try:
-        arguments.output.write_text(json.dumps(sourced.profile.to_json(), indent=1) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise StoreError(f"{arguments.output}: {error.strerror}") from error
+    replace_text(arguments.output, json.dumps(sourced.profile.to_json(), indent=1) + "\n")
     if arguments.json:
         profile = sourced.profile.to_json()
         print_document(

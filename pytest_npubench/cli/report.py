@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from pytest_npubench.cli.arguments import add_command, add_json_option, check_other_file, print_document, say
 from pytest_npubench.cli.gate_arguments import MARGIN, Q
-from pytest_npubench.errors import ConfigError, StoreError
+from pytest_npubench.core.regular_file import replace_text
+from pytest_npubench.errors import ConfigError
 from pytest_npubench.plain_text import counted
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def add_parser(commands: Commands, about: str) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Writes the page. Raises JournalError for a journal or session that cannot be used, BaselineError for such
-    baselines, ConfigError without the report extra, StoreError where the page cannot be written."""
+    baselines, ConfigError without the report extra, OSError where the page cannot be written."""
     from pytest_npubench.store.baselines import Baselines
     from pytest_npubench.store.journal_reader import read_journal
     from pytest_npubench.store.journal_runs import case_records, chosen_sessions
@@ -49,10 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
     sessions = chosen_sessions(journal, arguments.session)
     accepted = Baselines.load(arguments.baselines) if arguments.baselines is not None else None
     records = case_records(sessions)
-    try:
-        arguments.output.write_text(render_html(records, journal, shown, accepted), encoding="utf-8")
-    except OSError as error:
-        raise StoreError(f"{arguments.output}: {error.strerror}") from error
+    replace_text(arguments.output, render_html(records, journal, shown, accepted))
     if arguments.json:
         names = [item.id for item in sessions]
         print_document("report-written", output=arguments.output, num_cases=len(records), sessions=names)
@@ -71,10 +69,7 @@ def _side_by_side(arguments: argparse.Namespace) -> int:
 
     old, new = apart(load_side(str(arguments.journal)), load_side(str(arguments.other)))
     comparison = compare_sides(old, new, margin=MARGIN, q=Q, metrics=())
-    try:
-        arguments.output.write_text(comparison_html(comparison), encoding="utf-8")
-    except OSError as error:
-        raise StoreError(f"{arguments.output}: {error.strerror}") from error
+    replace_text(arguments.output, comparison_html(comparison))
     if arguments.json:
         sides = {"old": comparison.old.label, "new": comparison.new.label}
         print_document("comparison-written", output=arguments.output, **sides, num_compared=comparison.num_compared)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
+from pytest_npubench.core.regular_file import replacing
 from pytest_npubench.errors import StoreError
 
 if TYPE_CHECKING:
@@ -60,9 +62,18 @@ def timeline_text(log: IterationLog) -> str:
     return text.getvalue()
 
 
-def write(path: Path, text: str) -> None:
-    """Writes a file. Raises StoreError where that is impossible."""
+@contextmanager
+def new_content(path: Path) -> Iterator[BinaryIO]:
+    """The new content of a file as core/regular_file.py replaces it. Raises StoreError where that is impossible, at
+    once where nothing can be written there."""
     try:
-        path.write_text(text, encoding="utf-8")
+        with replacing(path) as file:
+            yield file
     except OSError as error:
-        raise StoreError(f"{path}: {error.strerror or error}") from error
+        raise StoreError(f"{error.filename or path}: {error.strerror or error}") from error
+
+
+def write(path: Path, text: str) -> None:
+    """Replaces a file. Raises StoreError as `new_content`."""
+    with new_content(path) as file:
+        file.write(text.encode())

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_npubench.cli.arguments import add_command, add_json_option, check_other_file, print_document, say
-from pytest_npubench.errors import StoreError
+from pytest_npubench.core.regular_file import replacing
 
 if TYPE_CHECKING:
     from pytest_npubench.cli.arguments import Commands
@@ -25,7 +25,7 @@ def add_parser(commands: Commands, about: str) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Writes the trace. Raises JournalError for a journal or session that cannot be used, StoreError where the trace
+    """Writes the trace. Raises JournalError for a journal or session that cannot be used, OSError where the trace
     cannot be written."""
     from pytest_npubench.reports.overview import sessions_up_to
     from pytest_npubench.reports.trace import write_trace
@@ -39,11 +39,8 @@ def run(arguments: argparse.Namespace) -> int:
     sessions = chosen_sessions(journal, arguments.session)
     cases = Cases.read(record for session in sessions for record in session.records if record["record"] == "case")
     up_to = sessions_up_to(cases, journal)
-    try:
-        with arguments.output.open("w", encoding="utf-8") as file:
-            num_spans = write_trace(file, cases, journal, up_to, lambda suite: shown(suite).lanes)
-    except OSError as error:
-        raise StoreError(f"{arguments.output}: {error.strerror}") from error
+    with replacing(arguments.output) as file:
+        num_spans = write_trace(file, cases, journal, up_to, lambda suite: shown(suite).lanes)
     if arguments.json:
         counts = {"num_spans": num_spans, "num_cases": len(cases.records)}
         print_document("trace-written", output=arguments.output, **counts, sessions=[item.id for item in sessions])

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_npubench.comparison.environments import Environment
-from pytest_npubench.core.regular_file import SMALL_BYTES, read_text
+from pytest_npubench.core.regular_file import SMALL_BYTES, read_text, replace_text
 from pytest_npubench.errors import ConfigError, StoreError
 from pytest_npubench.store.journal import recorded
 
@@ -91,7 +91,4 @@ class AbFolder:
             raise StoreError(f"{path}: cannot be read: {error!r}") from None
 
     def _write(self) -> None:
-        path = self.path / STATE
-        beside = path.with_suffix(".json.tmp")
-        beside.write_text(json.dumps(self._state, indent=1) + "\n", encoding="utf-8")
-        beside.replace(path)
+        replace_text(self.path / STATE, json.dumps(self._state, indent=1) + "\n")

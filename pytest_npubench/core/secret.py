@@ -6,7 +6,10 @@ masked("postgresql://ann:s3cret@db/bench?sslpassword=x") == "postgresql://ann:**
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Collection
+from itertools import count, takewhile
 from typing import Any
 
 HIDDEN = "***"
@@ -36,6 +39,19 @@ class Secret:
 
     def reveal(self) -> str:
         return self._text
+
+
+def take_from_environment(names: Collection[str]) -> dict[str, str]:
+    """Takes these variables out of this process's environment. Their values go out of what /proc/PID/environ shows to
+    every process of the user too, which tells how the process was started whatever it has unset since."""
+    import ctypes
+
+    block = ctypes.POINTER(ctypes.c_void_p).in_dll(ctypes.CDLL(None), "environ")
+    for address in takewhile(bool, map(block.__getitem__, count())):
+        name, _, value = ctypes.string_at(address).partition(b"=")
+        if os.fsdecode(name) in names:
+            ctypes.memset(address + len(name) + 1, 0, len(value))
+    return {name: os.environ.pop(name) for name in names if name in os.environ}
 
 
 def masked(text: str) -> str:

@@ -25,12 +25,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from pytest_npubench.core.regular_file import replacing
 from pytest_npubench.engines.answers import Logits, distances, root_mean_square
 from pytest_npubench.engines.probe import (
     NUM_FIXED,
@@ -109,9 +109,8 @@ def answer_reference(
             pass
     made = _computed(shape, dtype, prompts, weights)
     folder.mkdir(parents=True, exist_ok=True)
-    with NamedTemporaryFile(dir=folder, suffix=".npz", delete=False) as file:
+    with replacing(path) as file:
         np.savez(file, **asdict(made))
-    Path(file.name).replace(path)
     return made
 
 

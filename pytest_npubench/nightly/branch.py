@@ -11,10 +11,8 @@ on no command line, into no file, and out of every message.
 from __future__ import annotations
 
 import base64
-import os
 import re
 import subprocess
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,6 +20,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from pytest_npubench.errors import NightlyError
+from pytest_npubench.plain_text import plain
 
 FOLDER = "baselines"
 LEFT_OUT = (f":(exclude){FOLDER}/.npubench",)  # the lock of who accepts
@@ -29,6 +28,7 @@ TIMEOUT_S = 300.0
 TOKENS = ("NPUBENCH_GIT_TOKEN", "GITHUB_TOKEN", "GH_TOKEN")
 AUTHOR = "npubench nightly"
 EMAIL = "npubench-nightly@localhost"
+KINDS = {"100": "a file", "120": "a link", "160": "a submodule"}  # by the first digits of git's mode
 MISSING = 2  # git ls-remote --exit-code: no such ref
 OWN_REF = "refs/npubench/baselines"  # keeps what was fetched from git's garbage collection
 
@@ -54,26 +54,32 @@ class Branch:
         return self._git("rev-parse", fetched_ref)
 
     def extract(self, commit: str, directory: Path) -> None:
-        """Put the baselines of a commit into `directory`/baselines. Raises NightlyError."""
-        if self._run("rev-parse", "--verify", "--quiet", f"{commit}:{FOLDER}").returncode:
+        """Put the baselines of a commit into `directory`/baselines. Raises NightlyError, before anything is written
+        where the commit holds anything but files and folders there."""
+        entries = [entry for entry in self._git("ls-tree", "-r", "-z", commit, "--", FOLDER).split("\0") if entry]
+        for about, _, path in (entry.partition("\t") for entry in entries):
+            kind = KINDS.get(about[:3], "no file")
+            if kind != "a file" or path == FOLDER:
+                raise NightlyError(f"branch {self.name}, {plain(path)}: is {kind}; want plain files in folders")
+        if not entries:
             return
-        with _index() as index:
+        with _index(directory) as index:
             self._git("read-tree", f"--prefix={FOLDER}/", f"{commit}:{FOLDER}", **index)
             self._git("checkout-index", "--all", "--force", f"--prefix={directory}/", **index)
 
-    def commit(self, parent: str | None, directory: Path, message: str) -> str | None:
+    def commit(self, parent: str | None, directory: Path, message: str) -> str:
         """A commit on top of `parent` whose baselines are those in `directory`/baselines, new and removed files too.
 
-        None where they are those of `parent`. Raises NightlyError.
+        Raises NightlyError, also where they are those of `parent`.
         """
-        with _index() as index:
+        with _index(directory) as index:
             if parent is not None:
                 self._git("read-tree", parent, **index)
             work_tree = {**index, "GIT_WORK_TREE": str(directory)}
             self._git("add", "--all", "--force", "--", FOLDER, *LEFT_OUT, **work_tree)
             tree = self._git("write-tree", **index)
         if parent is not None and tree == self._git("rev-parse", f"{parent}^{{tree}}"):
-            return None
+            raise NightlyError(f"git sees no change of {FOLDER} since {parent[:12]}, although sessions were accepted")
         return self._git("commit-tree", tree, *(("-p", parent) if parent else ()), "-m", message)
 
     def push(self, commit: str, *, onto: str | None = None, force: bool = False, options: Sequence[str] = ()) -> None:
@@ -172,7 +178,11 @@ def _unattended(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 @contextmanager
-def _index() -> Iterator[dict[str, str]]:
-    """A separate index, so that the work tree's stays as it is."""
-    with tempfile.TemporaryDirectory(prefix="npubench-index-") as folder:
-        yield {"GIT_INDEX_FILE": os.path.join(folder, "index")}  # noqa: PTH118 (an environment's value is text)
+def _index(directory: Path) -> Iterator[dict[str, str]]:
+    """A separate index in that folder, so that the work tree's stays as it is."""
+    path = directory / ".npubench-index"
+    path.unlink(missing_ok=True)  # of a kill
+    try:
+        yield {"GIT_INDEX_FILE": str(path.absolute())}
+    finally:
+        path.unlink(missing_ok=True)

@@ -1,8 +1,8 @@
 """The step that measures: pytest in a process of its own, with journal, report and JUnit file where the night has them.
 
-pytest never sees the tokens of the steps around it. Its journal lies in the state folder from its first line on, so
-what was measured outlives a killed night. Accepting is the next step's, from the journal: a night that could not push
-is accepted later, onto whatever the branch has become.
+The command line has taken the tokens of the steps around it out of the environment before. pytest's journal lies in
+the state folder from its first line on, so what was measured outlives a killed night. Accepting is the next step's,
+from the journal: a night that could not push is accepted later, onto whatever the branch has become.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from types import FrameType
 
 from pytest_npubench.comparison.judged_share import JudgedShare
 from pytest_npubench.errors import StoreError
-from pytest_npubench.nightly.branch import TOKENS
 from pytest_npubench.nightly.night import Night, Step
 from pytest_npubench.nightly.state import write_sessions
 from pytest_npubench.processes.guarded import Guarded, ending
@@ -24,9 +23,8 @@ from pytest_npubench.store.journal_format import RUN, new_id
 from pytest_npubench.store.journal_reader import Record, Session, read_journal
 from pytest_npubench.store.journal_runs import case_records, worse
 
-SECRETS = (*TOKENS, "NPUBENCH_HISTORY")
-KEPT_BACK = (*SECRETS, "GITHUB_STEP_SUMMARY")
-"""What of the environment the run is not told: secrets, and where the night itself says what it did."""
+KEPT_BACK = {"GITHUB_STEP_SUMMARY"}
+"""What of the environment the run is not told: where the night itself says what it did."""
 INTERRUPT_WAIT_S = 30.0
 MEANING = {
     1: "not green",

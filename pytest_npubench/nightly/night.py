@@ -14,10 +14,9 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pytest_npubench.core.regular_file import SMALL_BYTES, read_text
+from pytest_npubench.core.regular_file import SMALL_BYTES, read_text, replace_text
 from pytest_npubench.errors import NightlyError
 from pytest_npubench.nightly.state import StateFolder
-from pytest_npubench.store.line_file import replace_text
 
 RECORD = "night.json"
 OF_PYTEST = {"report.html", "junit.xml"}

@@ -11,11 +11,9 @@ from __future__ import annotations
 
 import random
 import shutil
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from pytest_npubench.errors import JournalError, NightlyError
 from pytest_npubench.nightly.accepting import AcceptedNight, accept_waiting
@@ -80,19 +78,16 @@ def _promote(
     refused: list[str | None] = []
     for attempt in range(ATTEMPTS):
         tip = branch.tip()
-        with tempfile.TemporaryDirectory(prefix="npubench-promote-") as folder:
-            directory = Path(folder)
+        with night.state.scratch() as directory:
             if tip is None:
                 seed_baselines(night.work, directory / FOLDER)
             else:
                 branch.extract(tip, directory)
             (directory / FOLDER).mkdir(exist_ok=True)
             done = accept_waiting(journal, settled, directory / FOLDER)
-            commit = None
-            if any(one.is_new for one in done):
-                commit = branch.commit(tip, directory, _message(night, done))
-            if commit is None:
+            if not any(one.is_new for one in done):
                 return done, f"branch {branch.name}{'' if tip else ', which is not there yet'}"
+            commit = branch.commit(tip, directory, _message(night, done))
             try:
                 branch.push(commit, onto=onto, force=onto != branch.name, options=promotion.push_options)
             except NightlyError:
@@ -102,7 +97,7 @@ def _promote(
                 time.sleep(WAIT_S * random.random() * (attempt + 1))
                 continue
             shutil.rmtree(night.state.baselines, ignore_errors=True)
-            shutil.copytree(directory / FOLDER, night.state.baselines)
+            shutil.copytree(directory / FOLDER, night.state.baselines, symlinks=True)
             return done, f"branch {onto} at {commit[:12]}"
     raise AssertionError("the last attempt raises")
 

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pytest_npubench.core.regular_file import replace_text
 from pytest_npubench.errors import StoreError
 from pytest_npubench.nightly.measure import counted_cases
 from pytest_npubench.nightly.night import STEPS, Night, Step
@@ -67,7 +68,7 @@ def publish(night: Night, environment: Mapping[str, str]) -> Published:
     damaged = [Annotation(level="error", title="nightly journal", text=damage)] if damage else []
     annotations = (*_of_steps(steps, missing), *damaged, *map(_of_case, red))
     text = _summary(night, steps, missing, red, is_green)
-    (night.out / "summary.md").write_text(text, encoding="utf-8")
+    replace_text(night.out / "summary.md", text)
     _append(environment.get("GITHUB_STEP_SUMMARY"), text)
     _append(environment.get("GITHUB_OUTPUT"), _outputs(night, steps, is_green))
     return Published(is_green=is_green, annotations=tuple(_limited(annotations)))

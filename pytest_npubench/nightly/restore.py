@@ -63,7 +63,7 @@ def _restore_baselines(night: Night, branch: Branch | None, failures: list[str])
         return []
     beside = kept.with_name(f".{kept.name}.tmp")
     shutil.rmtree(beside, ignore_errors=True)
-    shutil.copytree(night.baselines, beside)
+    shutil.copytree(night.baselines, beside, symlinks=True)
     shutil.rmtree(kept, ignore_errors=True)
     beside.replace(kept)
     return [f"baselines from branch {branch.name} at {tip[:12]}", *_only_in_work_tree(night)]
@@ -77,7 +77,7 @@ def seed_baselines(work: Path, target: Path) -> None:
 def _copy(source: Path, target: Path) -> None:
     if source.is_dir():
         ignored = shutil.ignore_patterns(".npubench", PUBLISHED)
-        shutil.copytree(source, target, dirs_exist_ok=True, ignore=ignored)
+        shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True, ignore=ignored)
 
 
 def _only_in_work_tree(night: Night) -> list[str]:

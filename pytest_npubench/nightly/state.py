@@ -5,6 +5,7 @@ STATE/journals/SESSION.jsonl  older journals as they were, from which a lost his
 STATE/history.db              the history, unless it is a server
 STATE/baselines/              baselines as last seen on the branch, or the baselines themselves
 STATE/state.json              what became of each session of the journal
+STATE/scratch/                where baselines are put together before they are pushed
 STATE/state.lock              held while a step runs, by its pytest too
 """
 
@@ -15,6 +16,7 @@ import json
 import os
 import re
 import secrets
+import shutil
 import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -22,11 +24,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pytest_npubench.core.regular_file import SMALL_BYTES, read_text
+from pytest_npubench.core.regular_file import SMALL_BYTES, read_text, replace_text
 from pytest_npubench.errors import NightlyError
 from pytest_npubench.store.journal_format import MAX_BYTES
 from pytest_npubench.store.journal_reader import read_journal
-from pytest_npubench.store.line_file import read_whole, replace_text
+from pytest_npubench.store.line_file import read_whole
 
 LOCK_TIMEOUT_S = 10.0
 LOCK_POLL_S = 0.1
@@ -96,6 +98,18 @@ class StateFolder:
         replace_text(self.path / "state.json", json.dumps(content, indent=1) + "\n")
 
     @contextmanager
+    def scratch(self) -> Iterator[Path]:
+        """An empty folder for the time of the context, while the state is locked. What a kill leaves is removed by the
+        next one. Raises OSError."""
+        folder = self.path / "scratch"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder)
+
+    @contextmanager
     def locked(self) -> Iterator[int]:
         """Locks the folder inside of the context. Yields the lock's file descriptor: a child process that inherits it
         keeps the folder locked where it outlives this one.
@@ -146,5 +160,6 @@ def write_sessions(journal: Path, sessions: Collection[str], target: Path) -> No
     """Writes the journal's lines of these sessions, in their order, without damaged sessions. Raises OSError,
     JournalError."""
     kept = [line for session in read_journal(journal).sessions if session.id in sessions for line in session.lines]
+    target.parent.mkdir(parents=True, exist_ok=True)
     lines = read_whole(journal, MAX_BYTES).decode("ascii", errors="replace").split("\n")
     replace_text(target, "".join(f"{lines[number - 1]}\n" for number in sorted(kept)))

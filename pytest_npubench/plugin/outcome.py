@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_npubench.core.regular_file import replace_text
 from pytest_npubench.errors import RunNotAcceptedError, StoreError
 from pytest_npubench.plain_text import counted, plain, plain_lines
 from pytest_npubench.plugin.run_process import run_id
@@ -77,11 +78,8 @@ def write_texts(settings: Settings, records: Sequence[Record]) -> None:
 
 
 def _replace(path: Path, text: str) -> None:
-    """A kill leaves the old file or the new one, and who collects it meets no half."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.tmp")
-    beside.write_text(text, encoding="utf-8")
-    beside.replace(path)
+    replace_text(path, text)
 
 
 def _lacks_judging(session: BenchSession, records: Sequence[Record]) -> bool:

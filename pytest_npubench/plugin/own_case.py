@@ -27,6 +27,7 @@ from pytest_npubench.core.clock import perf_counter
 from pytest_npubench.core.families import declared
 from pytest_npubench.core.measurement import Samples
 from pytest_npubench.errors import ConfigError, DeviceError, MeasurementError, StoreError
+from pytest_npubench.plain_text import plain_lines
 from pytest_npubench.plugin import fresh_process
 from pytest_npubench.plugin.fresh_process import again_folder, fresh_command, fresh_environment
 from pytest_npubench.plugin.items import DEVICES, NODE_ID, fail_unprobed, runs_again
@@ -69,7 +70,7 @@ class Measure:
         except ConfigError as error:
             wrong = wrong or str(error)
         if wrong:
-            pytest.fail(wrong, pytrace=False)
+            pytest.fail(plain_lines(wrong), pytrace=False)
         return cls(request, session, limits)
 
     def __call__(self, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Samples:

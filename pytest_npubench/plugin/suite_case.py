@@ -11,7 +11,7 @@ import pytest
 
 from pytest_npubench.core.clock import perf_counter
 from pytest_npubench.errors import BrokenEntryError, JournalError, NpubenchError
-from pytest_npubench.plain_text import plain
+from pytest_npubench.plain_text import plain, plain_lines
 from pytest_npubench.plugin.benchmark_bridge import mirror
 from pytest_npubench.plugin.campaign_time import CAMPAIGN_TIME, CampaignTime
 from pytest_npubench.plugin.items import DEVICES, ExpandedCase, fail_unprobed, node_id
@@ -37,7 +37,7 @@ class SuiteCase:
     def of(cls, request: pytest.FixtureRequest, session: BenchSession) -> SuiteCase:
         expanded = getattr(request, "param", None)
         if isinstance(expanded, BrokenEntryError):
-            pytest.fail(str(expanded), pytrace=False)
+            pytest.fail(plain_lines(expanded), pytrace=False)
         if not isinstance(expanded, ExpandedCase):
             where = plain(request.node.nodeid)
             raise pytest.UsageError(f"{where}: npubench_case needs the marker npubench_cases(kind)")
@@ -90,7 +90,7 @@ def ending_with_the_journal() -> Iterator[None]:
         yield
     except JournalError as error:
         if "PYTEST_XDIST_WORKER" in os.environ:  # an exit would be a crash to xdist, and the reason would be lost
-            raise pytest.fail.Exception(str(error), pytrace=False) from None
+            raise pytest.fail.Exception(plain_lines(error), pytrace=False) from None
         pytest.exit(f"{error}; the run ends here, since nothing more can be recorded", returncode=3)
 
 

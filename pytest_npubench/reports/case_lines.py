@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from pytest_npubench.plain_text import plain
 from pytest_npubench.reports.run_rows import judged_metric, run_rows
 from pytest_npubench.verdict.case_record import Cases
 from pytest_npubench.verdict.work import work_text
@@ -70,14 +71,21 @@ def case_lines(records: Sequence[Mapping[str, Any]]) -> Iterator[CaseLine]:
 
 
 def case_csv(records: Sequence[Mapping[str, Any]]) -> str:
-    """A header, then the lines; a case without any metric has one line. A field that is not known is empty."""
+    """A header, then the lines; a case without any metric has one line. A field that is not known is empty. Text is one
+    plain line, and with an apostrophe in front where a spreadsheet would take it for a formula."""
     header = tuple(CaseLine.__dataclass_fields__)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(header)
     for line in case_lines(records):
-        writer.writerow("" if (value := getattr(line, name)) is None else value for name in header)
+        writer.writerow(_cell(getattr(line, name)) for name in header)
     return text.getvalue()
+
+
+def _cell(value: object) -> object:
+    if not isinstance(value, str):
+        return "" if value is None else value
+    return f"'{plain(value)}" if value.lstrip().startswith(("=", "+", "-", "@")) else plain(value)
 
 
 def case_json(records: Sequence[Mapping[str, Any]]) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import Any, TextIO
+from typing import Any, BinaryIO
 
 from pytest_npubench.reports.drift import campaign_rounds
 from pytest_npubench.reports.lanes import Lane, Lanes
@@ -24,16 +24,16 @@ GAP_S = 0.001  # between rounds, to be seen
 
 
 def write_trace(
-    file: TextIO, cases: Cases, journal: Journal, sessions: Collection[str], lanes_of: Callable[[str], Lanes]
+    file: BinaryIO, cases: Cases, journal: Journal, sessions: Collection[str], lanes_of: Callable[[str], Lanes]
 ) -> int:
     """Every campaign of these cases; returns the number of spans. `lanes_of` knows what a suite's rounds become,
     `sessions` are those whose rounds may be shown."""
-    file.write('{"displayTimeUnit":"ms","traceEvents":[')
+    file.write(b'{"displayTimeUnit":"ms","traceEvents":[')
     num_spans = 0
     for index, event in enumerate(_events(_campaigns(cases, journal, sessions), lanes_of)):
-        file.write(f"{',' if index else ''}\n{json.dumps(event, separators=(',', ':'))}")
+        file.write(f"{',' if index else ''}\n{json.dumps(event, separators=(',', ':'))}".encode())
         num_spans += event["ph"] == "X"
-    file.write("\n]}\n")
+    file.write(b"\n]}\n")
     return num_spans
 
 

@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pytest_npubench.core.record_reader import WrongEntryError
-from pytest_npubench.core.regular_file import read_bytes
+from pytest_npubench.core.regular_file import read_bytes, replace_text, sync_directory
 from pytest_npubench.errors import BaselineError, FormatVersionError
 from pytest_npubench.store import aliases
 from pytest_npubench.store.aliases import Aliases, alias_path
 from pytest_npubench.store.baseline_format import FORMAT, VERSION, BaselineFile
 from pytest_npubench.store.json_text import JsonError, decode, layout, take
-from pytest_npubench.store.line_file import replace_text, sync_directory
 
 LOCK_TIMEOUT_S = 60
 PUBLISHED = "published"  # figures out of papers, in a format of their own
@@ -32,7 +31,7 @@ _Read = TypeVar("_Read")
 def baseline_paths(directory: Path) -> tuple[Path, ...]:
     """The baseline files under `directory`, relative to it; not those in `published` or a hidden folder.
 
-    Raises BaselineError on a JSON file out of place, OSError where a folder cannot be read.
+    Raises BaselineError on a link or a JSON file out of place, OSError where a folder cannot be read.
     """
     files = sorted(Path(folder, name).relative_to(directory) for folder, name in _json_files(directory))
     paths = [path for path in files if path != Path(aliases.FILE_NAME)]
@@ -115,20 +114,18 @@ def _replace(path: Path, content: Any) -> Path:
     text = layout(content) + "\n"
     if len(text) > MAX_BYTES:
         raise BaselineError(f"baseline {path}: {len(text)} bytes to write; a file of ours has at most {MAX_BYTES}")
+    path.parent.mkdir(parents=True, exist_ok=True)
     replace_text(path, text)
     return path
 
 
 def _json_files(directory: Path) -> Iterator[tuple[str, str]]:
     """(folder, name) of what is named like a JSON file; a folder of such a name too, since reading it is an error.
-    Raises BaselineError on a link that leads back to a folder above it, which would go round for ever."""
-    above: dict[str, tuple[tuple[int, int], ...]] = {}  # folder -> itself and those it was reached through
-    for folder, subfolders, names in os.walk(directory, onerror=_raise, followlinks=True):
-        status = Path(folder).stat()
-        identity, reached = (status.st_dev, status.st_ino), above.get(str(Path(folder).parent), ())
-        if identity in reached:
-            raise BaselineError(f"baselines {directory}: {folder} is a link that leads in a circle")
-        above[folder] = (*reached, identity)
+    Raises BaselineError on a link, which might lead out of the directory or round in it for ever."""
+    for folder, subfolders, names in os.walk(directory, onerror=_raise):
+        for path in (Path(folder, name) for name in (*subfolders, *names)):
+            if path.is_symlink():
+                raise BaselineError(f"baseline {path}: is a link; want plain files in folders")
         is_top = Path(folder) == directory
         subfolders[:] = [name for name in subfolders if name[0] != "." and not (is_top and name == PUBLISHED)]
         yield from ((folder, name) for name in (*names, *subfolders) if name.endswith(".json"))

@@ -59,7 +59,7 @@ class LineFile:
                 size = os.fstat(self._fd).st_size  # 0 for /dev/null and its like, which must not be read
                 self._check_head(os.pread(self._fd, min(size, SEARCH_BYTES), 0))
             if is_new:
-                sync_directory(self._path.parent)
+                regular_file.sync_directory(self._path.parent)
         except BaseException:
             os.close(self._fd)
             raise
@@ -71,31 +71,6 @@ def read_whole(path: Path, max_bytes: int) -> bytes:
         with suppress(OSError):  # a file system without locks still lets us read; a torn end is told apart anyway
             fcntl.flock(file, fcntl.LOCK_SH)
         return regular_file.read_rest(file, max_bytes)
-
-
-def replace_text(path: Path, text: str) -> None:
-    """Put `text` on the disk in a file's place, with its folder.
-
-    A kill leaves the old file or the new one, and at worst a temporary file, which the next writer overwrites. Raises
-    OSError.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.tmp")
-    with temporary.open("w", encoding="utf-8") as stream:
-        stream.write(text)
-        stream.flush()
-        os.fsync(stream.fileno())
-    temporary.replace(path)
-    sync_directory(path.parent)
-
-
-def sync_directory(path: Path) -> None:
-    """Put a file's new name on the disk, which fsync of the file itself does not do. Raises OSError."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager

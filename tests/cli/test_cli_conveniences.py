@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import io
 import json
 import os
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from reports.journals import make_plan, measure, write_run
 
 from pytest_npubench.cli import main as cli
 
@@ -176,6 +178,34 @@ def test_what_is_read_is_not_written_over(
     error = call(*words, link if linked else output).error
     assert "is the file that is read; want another one to write" in error
     assert copy.read_bytes() == journal.read_bytes()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ("report", JOURNAL),
+        ("report", JOURNAL, OUT),
+        ("compare", JOURNAL, OUT),
+        ("trace", JOURNAL),
+        ("profile", "--journal", JOURNAL, "--campaign", "cpu-tiny-llama-b1"),
+    ],
+    ids=lambda line: " ".join(line[:3]),
+)
+def test_a_failed_write_keeps_what_was_there(
+    line: tuple[str, ...], call: Run, journal: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    precious = tmp_path / "precious"
+    precious.write_text("precious", encoding="utf-8")
+    write_run(tmp_path / "other.jsonl", measure(make_plan(1)))
+    monkeypatch.setattr(os, "fsync", full)
+    names = {JOURNAL: str(journal), OUT: str(tmp_path / "other.jsonl")}
+    answer = call(*(names.get(word, word) for word in line), "-o", precious)
+    assert (answer.status, answer.err) == (1, f"npubench: error: {precious}: No space left on device\n")
+    assert precious.read_text(encoding="utf-8") == "precious"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["other.jsonl", "precious"]
 
 
 BASELINES = ("--baselines", OUT)

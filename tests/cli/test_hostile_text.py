@@ -19,7 +19,7 @@ from pytest_npubench.suites import shown
 
 from .option_fuzz import confined, fill
 
-HOSTILE = "x\x1b]0;t\x07\x1b[2J\x9b2J\x00\x7f\r\n::error::[/INST][int8]\u202e\u2066\u200b\u2028\ufeff"
+HOSTILE = "x\x1b]0;t\x07\x1b[2J\x9b2J\x00\x7f\r\n::error::##[error]##vso[x][/INST][int8]\u202e\u2066\u200b\u2028\ufeff"
 NAME = HOSTILE.replace("/", "").replace("\0", "")
 LINES = (
     ("report", "journal.jsonl", "-o", f"{NAME}.html"),
@@ -134,7 +134,9 @@ def test_no_command_prints_what_a_terminal_obeys(
     text = captured.out + captured.err
     assert text
     assert obeyed(text) == set()
-    assert not re.search(r"^\s*::", text, re.MULTILINE)
+    assert not re.search(r"^\s*::|::error|##\w*\[", text, re.MULTILINE)
+    if "--json" in line and captured.out:
+        json.loads(captured.out)
     assert "Traceback" not in text
 
 
@@ -149,3 +151,4 @@ def test_the_table_of_a_run_shows_it_as_it_stands(color: bool) -> None:
     plain = re.sub(r"\x1b\[[0-9;]*m", "", text)
     assert "a[/data/model]" in plain
     assert plain.count("[/INST][int8]") >= 2
+    assert not re.search(r"::error|##\w*\[", plain)

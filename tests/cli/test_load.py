@@ -16,6 +16,7 @@ from pytest_npubench.engines.http import shared_load
 from pytest_npubench.engines.http.known_answer import KnownAnswer
 from pytest_npubench.engines.http.load_run import run_load
 from pytest_npubench.suites.server import lateness
+from pytest_npubench.suites.server.loader import Loader
 
 KEY = "sk-0123456789-abcdefghijklmnop"
 KNOWN = KnownAnswer(ttft_s=0.06, itl_s=0.02)
@@ -59,6 +60,18 @@ def test_a_file_that_cannot_be_written_is_said_before_anything_is_sent(load, tmp
     done = load(stand_in, "--requests-out", tmp_path / "none" / "requests.jsonl")
     assert (done.status, stand_in.bodies) == (2, [])
     assert "requests.jsonl: No such file or directory" in done.err
+
+
+def test_a_load_that_ends_early_keeps_the_file_that_was_there(load, tmp_path, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    path = tmp_path / "requests.jsonl"
+    path.write_text("precious")
+    monkeypatch.setattr(Loader, "send", interrupted)
+    assert load(StandIn(), "--requests-out", path).status == 130
+    assert path.read_text() == "precious"
+    assert not list(tmp_path.glob(".npubench-*"))
 
 
 SLO = ("--slo-ttft", "20s", "--slo-tbt", "10s")

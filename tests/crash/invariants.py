@@ -186,18 +186,18 @@ def _is_free(path: Path) -> bool:
 
 
 TEMPFILE_PROBE = re.compile(r"tmp/[a-z0-9_]{8}")  # tempfile tries a folder with one, and a kill may come between
+HALF = re.compile(r"(^|/)\.npubench-[0-9a-f]{16}\.tmp$")
 
 
 def files(project: Project) -> set[str]:
-    """The project's files, but for what Python and pytest keep for themselves."""
+    """The project's files, but for what Python and pytest keep for themselves and files that were not written whole."""
     found = (path.relative_to(project.root) for path in project.root.rglob("*") if path.is_file())
     kept = (path.as_posix() for path in found if not {"__pycache__", ".pytest_cache"} & set(path.parts))
-    return {name for name in kept if not TEMPFILE_PROBE.fullmatch(name)}
+    return {name for name in kept if not (TEMPFILE_PROBE.fullmatch(name) or HALF.search(name))}
 
 
 def allowed_leftovers(names: Iterable[str]) -> set[str]:
     """What a kill may leave beside these files: of each at most one, of a name that the next process uses again."""
     paths = list(map(Path, names))
-    temporary = {str(path.with_name(f".{path.name}.tmp")) for path in paths if path.suffix in (".json", ".html")}
     notes = {str(path.with_suffix(".holder")) for path in paths if path.suffix == ".lock"}
-    return temporary | notes | {f"{HISTORY}-wal", f"{HISTORY}-shm", f"{HISTORY}-journal"}
+    return notes | {f"{HISTORY}-wal", f"{HISTORY}-shm", f"{HISTORY}-journal"}

@@ -9,6 +9,7 @@ import pytest
 from pytest_npubench.errors import NightlyError
 from pytest_npubench.nightly import restore as restoring
 from pytest_npubench.nightly import state as state_module
+from pytest_npubench.nightly.branch import TOKENS
 from pytest_npubench.nightly.night import Night
 from pytest_npubench.nightly.restore import restore
 from pytest_npubench.nightly.state import NightlyState, StateFolder, default_state_path
@@ -44,6 +45,28 @@ def test_a_password_of_the_history_is_in_no_output(runner: Runner) -> None:
     assert done.status == 1
     assert "mysql:// is not known" in done.out
     assert "s3cret" not in done.out + done.err + (runner.out / "night.json").read_text()
+
+
+READS_ABOVE = """
+pid, seen = os.getpid(), []
+while pid > 1:
+    status = Path(f"/proc/{pid}/status").read_text()
+    seen.append(Path(f"/proc/{pid}/environ").read_text())
+    pid = int(status.partition("PPid:")[2].split()[0])
+Path("seen").write_text("\\n".join(seen))
+"""
+
+
+def test_what_is_measured_finds_no_token_in_a_process_above_it(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NPUBENCH_TESTS_FRESH", "1")  # what was forked shows the environment that its forebear had
+    secrets = {name: f"s3cret-{name}" for name in (*TOKENS, "NPUBENCH_HISTORY")}
+    conftest = runner.work / "conftest.py"
+    conftest.write_text(f"import os\nfrom pathlib import Path\n{READS_ABOVE}{conftest.read_text()}", encoding="utf-8")
+    assert runner.call("restore", "--promote=local").status == 0
+    done = runner.call("measure", "--", "--collect-only", "test_profile.py", env={**secrets, "PLANTED": "public"})
+    seen = (runner.work / "seen").read_text()
+    assert seen.count("PLANTED=public") >= 3, done.out + done.err  # pytest's, its guard's, the night's
+    assert "s3cret" not in seen
 
 
 def test_no_history_where_none_is_asked_for(runner: Runner) -> None:

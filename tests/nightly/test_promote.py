@@ -112,6 +112,59 @@ def test_a_branch_that_moves_while_it_is_pushed(nights: Nights, runner: Runner, 
     assert accepted(runner.remote, tmp_path / "tip") == {("b", "c", "first")}
 
 
+@pytest.mark.parametrize(
+    ("path", "mode", "kind"),
+    [
+        ("baselines/cpu", "120000", "a link"),
+        ("baselines/cpu/.buckets-0.json.tmp", "120000", "a link"),
+        ("baselines/.npubench", "120000", "a link"),
+        ("baselines/cpu/deep/round", "120000", "a link"),
+        ("baselines/cpu/other", "160000", "a submodule"),
+        ("baselines", "120000", "a link"),
+        ("baselines", "160000", "a submodule"),
+        ("baselines", "100644", "a file"),
+    ],
+)
+def test_what_is_no_plain_file_on_the_branch_is_refused(
+    path: str, mode: str, kind: str, nights: Nights, runner: Runner, tmp_path: Path
+) -> None:
+    """Nothing outside is touched, and nothing is said to be accepted: the remote would have to have it."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    runner.measured(nights.journals[0], "a")
+    assert runner.call("restore").status == 0
+    link = tmp_path / "link"
+    link.write_text(str(outside), encoding="utf-8")
+    is_commit = mode == "160000"
+    target = git(runner.work, "rev-parse", "HEAD") if is_commit else git(runner.work, "hash-object", "-w", str(link))
+    git(runner.work, "update-index", "--add", "--cacheinfo", f"{mode},{target},{path}")
+    commit = git(runner.work, "commit-tree", git(runner.work, "write-tree"), "-m", "planted")
+    git(runner.work, "push", "--quiet", "origin", f"{commit}:refs/heads/{BRANCH}")
+    git(runner.work, "reset", "--quiet", "--hard")
+    for step in ("promote", "restore"):
+        done = runner.call(step)
+        assert done.status == 1, done.out + done.err
+        assert f"branch {BRANCH}, {path}: is {kind}; want plain files in folders" in done.out
+        assert "accepted 3" not in done.out
+    assert list(outside.iterdir()) == []
+    assert git(runner.remote.path, "rev-parse", BRANCH) == commit
+    assert not runner.state.read().settled
+
+
+def test_links_of_a_work_tree_do_not_begin_a_branch(nights: Nights, runner: Runner, tmp_path: Path) -> None:
+    runner.measured(nights.journals[0], "a")
+    (runner.work / "baselines").mkdir()
+    (runner.work / "baselines" / "openvino").symlink_to(tmp_path)
+    before = sorted(tmp_path.iterdir())
+    for step in ("restore", "promote"):
+        done = runner.call(step)
+        assert done.status == 1, done.out + done.err
+        assert "openvino: is a link; want plain files in folders" in done.out
+        assert "accepted 3" not in done.out
+    assert sorted(tmp_path.iterdir()) == before
+    assert git(runner.remote.path, "for-each-ref", f"refs/heads/{BRANCH}") == ""
+
+
 def test_runners_that_promote_at_once_on_a_branch_that_is_not_there_yet(
     nights: Nights, runner: Runner, other: Runner, tmp_path
 ) -> None:

@@ -66,11 +66,11 @@ def test_what_others_wrote_is_text_to_github(night: Night, tmp_path: Path) -> No
     night.record(Step(name="measure", outcome="failed", lines=(foreign,), facts={"where": foreign}))
     shown = publish(night, {"GITHUB_OUTPUT": str(tmp_path / "outputs")}).annotations[0]
     assert shown.command() == (
-        "::error title=nightly measure::x\\x1b[2J%0A::error::y `a` | <img src=x> [b](http://c) @d"
+        "::error title=nightly measure::x\\x1b[2J%0A\\u003a:error::y `a` | <img src=x> [b](http://c) @d"
     )
     assert str(shown).count("\n") == 0
     (row,) = (line for line in (night.out / "summary.md").read_text().splitlines() if line.startswith("| measure"))
-    assert row == (r"| measure | **failed** | x\\x1b\[2J ::error::y \`a\` \| \<img src=x\> \[b\](http://c) @d |")
+    assert row == (r"| measure | **failed** | x\\x1b\[2J \\u003a:error::y \`a\` \| \<img src=x\> \[b\](http://c) @d |")
 
 
 def test_code_ends_where_it_is_meant_to() -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_npubench.reports.annotations import MOST, workflow_commands
+from pytest_npubench.reports.case_lines import case_csv
 from pytest_npubench.reports.openmetrics import openmetrics
 from pytest_npubench.verdict import Verdict, VerdictKind
 from pytest_npubench.verdict.result import Judgement
@@ -48,6 +52,27 @@ def test_any_name_is_one_sample_and_reads_back(name: str) -> None:
         assert found is not None, line
         assert labels_of(found[2])["case"] == f"s/k/{name}"
     assert len(set(samples)) == len(samples)
+
+
+@pytest.mark.parametrize(
+    ("reason", "cell"),
+    [
+        ("=HYPERLINK(1)", "'=HYPERLINK(1)"),
+        ("+1", "'+1"),
+        ("-1 %", "'-1 %"),
+        ("@SUM(1)", "'@SUM(1)"),
+        ("\t=1", r"'\t=1"),
+        (" \r\n=1", r"' \r\n=1"),
+        ('a\nb, "c"', r'a\nb, "c"'),
+        ("5 % slower", "5 % slower"),
+    ],
+)
+def test_no_cell_is_a_formula_or_more_than_a_line(reason: str, cell: str) -> None:
+    text = case_csv([record_of("s/k/a", timed(VerdictKind.REGRESSED, -0.5, reason=reason))])
+    assert text.count("\n") == 3
+    for row in csv.DictReader(io.StringIO(text)):
+        assert row["reason"] == cell
+        assert float(row["value"]) < 0
 
 
 def test_failing_cases_are_annotated_worst_first_and_disturbed_ones_warned_of() -> None:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pytest_npubench.core.hardware import HardwareSpec
 from pytest_npubench.core.measurement import Phase
+from pytest_npubench.core.regular_file import replace_text
 from pytest_npubench.engines.binary_facts import BinaryFacts, BinaryRequest, ServingBinaryRequest
 from pytest_npubench.engines.hlo import Instruction, Module, parse
 from pytest_npubench.errors import CompileRefusedError, NpubenchError
@@ -224,9 +225,7 @@ class TopologyCompiler:
         """What cannot be kept is compiled again by the next run."""
         with suppress(OSError):
             self._folder.mkdir(parents=True, exist_ok=True)
-            half = self._folder / f"{key}.{os.getpid()}"
-            half.write_text(json.dumps(asdict(facts)), encoding="utf-8")
-            half.replace(self._folder / f"{key}.json")
+            replace_text(self._folder / f"{key}.json", json.dumps(asdict(facts)))
 
 
 def forget(folder: Path, key: str) -> None:

@@ -13,14 +13,13 @@ between asking and noting the id finds the job by that name.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from pytest_npubench.core.record_reader import JSON
-from pytest_npubench.core.regular_file import SMALL_BYTES, read_text
+from pytest_npubench.core.regular_file import SMALL_BYTES, read_text, replace_text
 from pytest_npubench.errors import FormatVersionError, StoreError
 
 FORMAT = 1
@@ -106,13 +105,8 @@ class JobLedger:
             },
             indent=1,
         )
-        beside = self.path.with_name(f".{self.path.name}.tmp")
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with beside.open("w", encoding="utf-8") as file:
-                file.write(text + "\n")
-                file.flush()
-                os.fsync(file.fileno())
-            beside.replace(self.path)
+            replace_text(self.path, text + "\n")
         except OSError as error:
             raise StoreError(f"{self.path}: cannot be written: {error.strerror}") from error

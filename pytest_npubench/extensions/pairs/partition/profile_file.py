@@ -7,14 +7,13 @@ Every list holds objects of one kind; their entries are the fields of the record
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from pytest_npubench.core.record_reader import JSON, WrongEntryError
-from pytest_npubench.core.regular_file import read_text
+from pytest_npubench.core.regular_file import read_text, replace_text
 from pytest_npubench.errors import FormatVersionError, PartitionError, StoreError
 from pytest_npubench.extensions.pairs.partition.profile import PartitionProfile
 
@@ -26,12 +25,9 @@ MAX_BYTES = 256 * 1024 * 1024
 def write_profile(path: Path, profile: PartitionProfile) -> None:
     """Raises StoreError naming the file where it cannot be written."""
     data = {"format": FORMAT, "version": VERSION, **asdict(profile), "fingerprint": dict(profile.fingerprint)}
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
-        temporary.write_text(_layout(data), encoding="utf-8")
-        temporary.replace(path)
+        replace_text(path, _layout(data))
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise StoreError(f"{path}: cannot be written: {error.strerror}") from error
 
 

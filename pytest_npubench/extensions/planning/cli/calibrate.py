@@ -78,7 +78,7 @@ def add_parser(commands: Commands, about: str) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Raises WorkloadError, JournalError for a run that cannot be read, ConfigError for one that does not tell the
-    cost, StoreError where nothing can be written."""
+    cost, OSError where nothing can be written."""
     from pytest_npubench.extensions.planning.cli.seen_iterations import is_journal, is_step_log
     from pytest_npubench.extensions.planning.measured_run import META, REQUESTS
     from pytest_npubench.extensions.planning.virtual.cost_file import read_cost_file, write_cost_file

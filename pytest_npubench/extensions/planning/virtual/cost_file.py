@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from pytest_npubench.core.record_reader import JSON, WrongEntryError
-from pytest_npubench.core.regular_file import SMALL_BYTES, read_text
+from pytest_npubench.core.regular_file import SMALL_BYTES, read_text, replace_text
 from pytest_npubench.engines.kv_capacity import dtype_bytes
 from pytest_npubench.engines.shapes import DecoderShape
 from pytest_npubench.errors import ConfigError, StoreError
@@ -169,8 +169,5 @@ def read_cost_file(path: Path) -> CostFile:
 
 
 def write_cost_file(path: Path, content: CostFile) -> None:
-    """Raises StoreError where it cannot be written."""
-    try:
-        path.write_text(json.dumps(asdict(content)) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise StoreError(f"{path}: {error.strerror or error}") from error
+    """Raises OSError where it cannot be written."""
+    replace_text(path, json.dumps(asdict(content)) + "\n")

@@ -15,6 +15,7 @@ from pytest_npubench.backends.protocol import Runtime
 from pytest_npubench.campaign.rounds import failure_reason
 from pytest_npubench.campaign.visits import Round
 from pytest_npubench.core.measurement import CacheState, CompileRecord
+from pytest_npubench.core.regular_file import replace_text
 from pytest_npubench.errors import DeviceUnavailableError, MeasurementError, NpubenchError
 from pytest_npubench.extensions.compilers.hub.backend import AiHubRuntime
 from pytest_npubench.extensions.compilers.hub.graph import GraphSpec
@@ -133,7 +134,7 @@ class GraphBench:
         }
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+            replace_text(path, json.dumps(document, indent=1) + "\n")
         except OSError as error:
             raise MeasurementError(f"{path}: cannot be written: {error.strerror}") from error
 
