@@ -24,8 +24,8 @@ class Family:
     classes: which of "gpu" and "npu" its devices can be of; a test marked so runs on a family that runs_programs.
     runs_programs: whether a program of this machine runs there; phones of AI Hub take graphs alone, as jobs.
     jax_platform: the platform by which jax opens its devices; None where something else does. has_torch: whether torch
-    runs there. one_process: a process that opened a device keeps it until it exits. vllm_platform: a part of the name
-    that vLLM has for such devices. hardware: a folder of hardware files beside the shipped one.
+    runs there. one_process: a process that opened a device keeps it until it exits. hardware: a folder of hardware
+    files beside the shipped one.
     """
 
     name: str
@@ -35,7 +35,6 @@ class Family:
     jax_platform: str | None = None
     has_torch: bool = False
     one_process: bool = False
-    vllm_platform: str | None = None
     hardware: Path | None = None
 
 
@@ -47,7 +46,6 @@ OWN = {
             about="needs the host's processors",
             jax_platform="cpu",
             has_torch=True,
-            vllm_platform="cpu",
         ),
         Family(
             name="cuda",
@@ -55,7 +53,6 @@ OWN = {
             classes=("gpu",),
             jax_platform="cuda",
             has_torch=True,
-            vllm_platform="cuda",
         ),
         Family(
             name="tpu",
@@ -63,14 +60,12 @@ OWN = {
             classes=("npu",),
             jax_platform="tpu",
             one_process=True,
-            vllm_platform="tpu",
         ),
         Family(
             name="neuron",
             about="needs an AWS Inferentia or Trainium device",
             classes=("npu",),
             one_process=True,
-            vllm_platform="neuron",
         ),
         Family(
             name="qualcomm",

@@ -1,4 +1,4 @@
-"""Hugging Face's config.json and decoder shapes, both ways: the shape that a file describes, and the file of a shape.
+"""Reads Hugging Face's config.json as a decoder's shape (model_directory.py writes one).
 
 Read are Llama, Mistral, Mixtral, Qwen2, Qwen3, Qwen3-MoE and gpt-oss, as transformers 4 and 5 write them; a key that a
 file leaves out means what it means to transformers. A shape is read to plan with: what changes sizes or time and no
@@ -27,8 +27,6 @@ from pytest_npubench.errors import ConfigError
 Config = Mapping[str, Any]
 CONFIG_FILE = "config.json"
 TORCH_DTYPE = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
-MAX_POSITIONS = 131_072
-WRITTEN = ("llama", "qwen3", "qwen3_moe")  # model types that config_of() writes
 MOST = 10**8  # the largest figure of a config that is taken for one
 MISSING = "missing"
 # what a key means that is not there, to every family that does not say otherwise
@@ -261,64 +259,6 @@ def check_config(config: Config, shape: DecoderShape, path: Path) -> None:
         read, wanted = getattr(described, name), getattr(shape, name)
         if read != wanted:
             raise ConfigError(f"{path}: {_shown(key)} is {read!r}; {shape.name} wants {wanted!r}")
-
-
-def config_of(shape: DecoderShape, dtype: str) -> dict[str, Any]:
-    """config.json of the shape, in the form that transformers 4 and 5 both read. Raises ConfigError for a shape or
-    dtype that has none."""
-    written = [family for family in FAMILIES if family.model_type in WRITTEN]
-    family = next((family for family in written if family.holds(shape)), None)
-    if family is None:
-        classes = ", ".join(family.class_name for family in written)
-        raise ConfigError(f"{shape.name}: no random directory of architecture {shape.architecture}; want {classes}")
-    if dtype not in TORCH_DTYPE:
-        raise ConfigError(f"dtype {dtype!r}; weights are written in {', '.join(TORCH_DTYPE)}")
-    return {
-        "architectures": [family.class_name],
-        "model_type": family.model_type,
-        family.width: shape.intermediate,
-        **_kind(family, shape),
-        **{key: getattr(shape, field) for field, key in FIGURES.items()},
-        "hidden_act": "silu",
-        "rms_norm_eps": shape.rms_eps,
-        **_rope(shape),
-        "max_position_embeddings": MAX_POSITIONS,
-        "tie_word_embeddings": shape.tied_embeddings,
-        "attention_bias": False,
-        "attention_dropout": 0.0,
-        "use_cache": True,
-        "torch_dtype": TORCH_DTYPE[dtype],
-        "bos_token_id": 0,
-        "eos_token_id": 1,
-    }
-
-
-def _kind(family: ModelFamily, shape: DecoderShape) -> dict[str, Any]:
-    if not family.model_type.startswith("qwen"):
-        return {}
-    sliding = {"use_sliding_window": False, "sliding_window": None}
-    if not family.experts:
-        return sliding
-    return {
-        "intermediate_size": shape.intermediate * shape.experts_per_token,  # of dense layers: there are none
-        "num_experts": shape.num_experts,
-        "num_experts_per_tok": shape.experts_per_token,
-        "norm_topk_prob": True,
-        "mlp_only_layers": [],
-        "decoder_sparse_step": 1,
-        **sliding,
-    }
-
-
-def _rope(shape: DecoderShape) -> dict[str, Any]:
-    """transformers 4 reads rope_theta and rope_scaling, 5 reads rope_parameters."""
-    scaling = shape.rope_scaling
-    kind: dict[str, Any] = {"rope_type": "default"}
-    older: dict[str, Any] = {}
-    if scaling is not None:
-        kind = {"rope_type": "llama3", **{key: getattr(scaling, field) for field, key in LLAMA3_ROPE.items()}}
-        older = {"rope_scaling": kind}
-    return {"rope_theta": shape.rope_theta, **older, "rope_parameters": {**kind, "rope_theta": shape.rope_theta}}
 
 
 def _family(config: Config, path: Path) -> ModelFamily:

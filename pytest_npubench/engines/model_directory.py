@@ -17,12 +17,22 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from pytest_npubench.engines.hf_config import CONFIG_FILE, config_of, read_config
+from pytest_npubench.engines.hf_config import (
+    CONFIG_FILE,
+    FAMILIES,
+    FIGURES,
+    LLAMA3_ROPE,
+    TORCH_DTYPE,
+    ModelFamily,
+    read_config,
+)
 from pytest_npubench.engines.random_tensors import RandomTensors
 from pytest_npubench.engines.safetensors_file import is_whole, num_bytes, write_safetensors
 from pytest_npubench.engines.shapes import DecoderShape
 from pytest_npubench.errors import ConfigError
 
+MAX_POSITIONS = 131_072
+WRITTEN = ("llama", "qwen3", "qwen3_moe")  # model types that config_of() writes
 WEIGHTS_FILE = "model.safetensors"
 ORIGIN_FILE = "npubench-model.json"
 FORMAT = 1  # of the random values; another one for other values under the same seed
@@ -73,6 +83,64 @@ def _remove(folder: Path) -> None:
             folder.unlink(missing_ok=True)
     except OSError as error:
         raise ConfigError(f"{folder}: is no whole model directory and cannot be removed: {error}") from error
+
+
+def config_of(shape: DecoderShape, dtype: str) -> dict[str, Any]:
+    """config.json of the shape, in the form that transformers 4 and 5 both read. Raises ConfigError for a shape or
+    dtype that has none."""
+    written = [family for family in FAMILIES if family.model_type in WRITTEN]
+    family = next((family for family in written if family.holds(shape)), None)
+    if family is None:
+        classes = ", ".join(family.class_name for family in written)
+        raise ConfigError(f"{shape.name}: no random directory of architecture {shape.architecture}; want {classes}")
+    if dtype not in TORCH_DTYPE:
+        raise ConfigError(f"dtype {dtype!r}; weights are written in {', '.join(TORCH_DTYPE)}")
+    return {
+        "architectures": [family.class_name],
+        "model_type": family.model_type,
+        family.width: shape.intermediate,
+        **_kind(family, shape),
+        **{key: getattr(shape, field) for field, key in FIGURES.items()},
+        "hidden_act": "silu",
+        "rms_norm_eps": shape.rms_eps,
+        **_rope(shape),
+        "max_position_embeddings": MAX_POSITIONS,
+        "tie_word_embeddings": shape.tied_embeddings,
+        "attention_bias": False,
+        "attention_dropout": 0.0,
+        "use_cache": True,
+        "torch_dtype": TORCH_DTYPE[dtype],
+        "bos_token_id": 0,
+        "eos_token_id": 1,
+    }
+
+
+def _kind(family: ModelFamily, shape: DecoderShape) -> dict[str, Any]:
+    if not family.model_type.startswith("qwen"):
+        return {}
+    sliding = {"use_sliding_window": False, "sliding_window": None}
+    if not family.experts:
+        return sliding
+    return {
+        "intermediate_size": shape.intermediate * shape.experts_per_token,  # of dense layers: there are none
+        "num_experts": shape.num_experts,
+        "num_experts_per_tok": shape.experts_per_token,
+        "norm_topk_prob": True,
+        "mlp_only_layers": [],
+        "decoder_sparse_step": 1,
+        **sliding,
+    }
+
+
+def _rope(shape: DecoderShape) -> dict[str, Any]:
+    """transformers 4 reads rope_theta and rope_scaling, 5 reads rope_parameters."""
+    scaling = shape.rope_scaling
+    kind: dict[str, Any] = {"rope_type": "default"}
+    older: dict[str, Any] = {}
+    if scaling is not None:
+        kind = {"rope_type": "llama3", **{key: getattr(scaling, field) for field, key in LLAMA3_ROPE.items()}}
+        older = {"rope_scaling": kind}
+    return {"rope_theta": shape.rope_theta, **older, "rope_parameters": {**kind, "rope_theta": shape.rope_theta}}
 
 
 def check_model_directory(folder: Path) -> dict[str, Any]:

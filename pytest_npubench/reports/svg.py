@@ -10,7 +10,7 @@ Units are those of the view box, 500 wide. Text comes from users and devices, so
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from pytest_npubench.reports import definitions
@@ -25,8 +25,17 @@ from pytest_npubench.reports.plot_parts import (
     round_ticks,
 )
 from pytest_npubench.reports.svg_cells import draw_cells
-from pytest_npubench.reports.svg_text import CHARACTER, LINE_HEIGHT, WIDTH
-from pytest_npubench.reports.svg_text import escaped as _text
+from pytest_npubench.reports.svg_parts import (
+    CHARACTER,
+    DASHES,
+    LINE_HEIGHT,
+    OPEN,
+    SYMBOL_PATHS,
+    WIDTH,
+    circle,
+    legend_entries,
+)
+from pytest_npubench.reports.svg_parts import escaped as _text
 
 PLOT_HEIGHT = 230.0
 ROW_HEIGHT, BAR_HEIGHT = 30.0, 15.0
@@ -34,8 +43,6 @@ BOXES_HEIGHT, BOXES_TOP = 92.0, 17.0
 """Of a row with boxes, and what its name takes of it."""
 MAX_TITLES = 400
 """Of a series: more marks are one path, whose numbers stand in the table alone."""
-MAX_CATEGORY = 60
-DASHES = {"dash": "6 4", "dot": "2 3"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +73,7 @@ def draw(figure: DrawnFigure | CellGrid, *, label: str) -> str:
     if isinstance(figure, CellGrid):
         return draw_cells(figure, label=label)
     rows = figure.y.names
-    legend = _legend(figure) if figure.legend else []
+    legend = legend_entries(figure) if figure.legend else []
     top = LINE_HEIGHT * (1 + max((row for _, row, _ in legend), default=-1)) + 8 + (0 if rows else LINE_HEIGHT)
     num_bars = max(1, sum(series.shape is Shape.BARS for series in figure.series))
     has_boxes = any(series.shape is Shape.BOXES for series in figure.series)
@@ -355,12 +362,12 @@ def _symbols(series: DrawnSeries, x: Scale, y: Scale, drop: float) -> Iterator[s
         yield from _plain_marks(series, places, radius)
         return
     is_open = series.symbol.endswith("-open")
-    outline = SYMBOL_PATHS.get(series.symbol.removesuffix("-open"), _circle)
+    outline = SYMBOL_PATHS.get(series.symbol.removesuffix("-open"), circle)
     style = ' fill="none" stroke-width="2"' if is_open else ' stroke="none"'
     for index, (at, across, down) in enumerate(zip(places, series.x, series.y, strict=False)):
         if at is not None:
             color = f' style="color:{series.colors[index]};stroke:currentColor"' if index < len(series.colors) else ""
-            mark_style = ' stroke-width="2"' if not is_open and outline in (_cross, _x) else style
+            mark_style = ' stroke-width="2"' if not is_open and outline in OPEN else style
             path = f'd="{outline(at[0], at[1] + drop, radius)}"'
             yield f"<path{mark_style}{color} {path}>{_title(series, across, down)}</path>"
 
@@ -374,49 +381,6 @@ def _plain_marks(series: DrawnSeries, places: Sequence[tuple[float, float] | Non
     yield f"<title>{_text(series.title or series.name)}</title>"
 
 
-def _circle(x: float, y: float, r: float) -> str:
-    return f"M{x - r:.1f} {y:.1f}a{r:g} {r:g} 0 1 0 {2 * r:g} 0a{r:g} {r:g} 0 1 0 {-2 * r:g} 0"
-
-
-def _square(x: float, y: float, r: float) -> str:
-    return f"M{x - r:.1f} {y - r:.1f}h{2 * r:g}v{2 * r:g}h{-2 * r:g}Z"
-
-
-def _diamond(x: float, y: float, r: float) -> str:
-    wide = 1.25 * r
-    return f"M{x - wide:.1f} {y:.1f}l{wide:g} {wide:g} {wide:g} {-wide:g} {-wide:g} {-wide:g}Z"
-
-
-def _triangle(x: float, y: float, r: float) -> str:
-    return f"M{x - r:.1f} {y + r:.1f}h{2 * r:g}l{-r:g} {-2 * r:g}Z"
-
-
-def _cross(x: float, y: float, r: float) -> str:
-    return f"M{x - r:.1f} {y:.1f}h{2 * r:g}m{-r:g} {-r:g}v{2 * r:g}"
-
-
-def _x(x: float, y: float, r: float) -> str:
-    return f"M{x - r:.1f} {y - r:.1f}l{2 * r:g} {2 * r:g}m{-2 * r:g} 0l{2 * r:g} {-2 * r:g}"
-
-
-def _star(x: float, y: float, r: float) -> str:
-    """Five points, the first at the top."""
-    turns = [(math.pi * place / 5, 1.3 * r if place % 2 == 0 else 0.52 * r) for place in range(10)]
-    corners = " ".join(f"{x + out * math.sin(turn):.1f} {y - out * math.cos(turn):.1f}" for turn, out in turns)
-    return f"M{corners}Z"
-
-
-SYMBOL_PATHS: dict[str, Callable[[float, float, float], str]] = {
-    "circle": _circle,
-    "square": _square,
-    "diamond": _diamond,
-    "triangle-up": _triangle,
-    "cross": _cross,
-    "x": _x,
-    "star": _star,
-}
-
-
 def _title(series: DrawnSeries, x: Place, y: Place, index: int = 0) -> str:
     """What a mark says: the series, then its numbers."""
     try:
@@ -424,42 +388,3 @@ def _title(series: DrawnSeries, x: Place, y: Place, index: int = 0) -> str:
     except (ValueError, TypeError):
         said = f"{x}: {y}"
     return f"<title>{_text(': '.join(part for part in (series.title or series.name, said) if part))}</title>"
-
-
-def _legend(figure: DrawnFigure) -> list[tuple[float, int, str]]:
-    """Entries from left to right in as many rows as they take: where each begins, its row, and how it is drawn."""
-    entries: list[tuple[float, int, str]] = []
-    across, row = 4.0, 0
-    for series in figure.series:
-        if not series.in_legend:
-            continue
-        name = series.name if len(series.name) <= MAX_CATEGORY else f"{series.name[: MAX_CATEGORY - 1]}…"
-        width = 30 + 1.15 * CHARACTER * len(name)
-        if across > 4 and across + width > WIDTH:
-            across, row = 4.0, row + 1
-        down = LINE_HEIGHT * row + 11
-        entries.append(
-            (
-                across,
-                row,
-                f'{_key(series, across, down)}<text x="{across + 24:.0f}" y="{down + 4:.0f}">{_text(name)}</text>',
-            )
-        )
-        across += width + 8
-    return entries
-
-
-def _key(series: DrawnSeries, x: float, y: float) -> str:
-    """The sample of a series in the legend."""
-    head = f'<g stroke="{series.color}" fill="{series.color}"'
-    if series.shape in (Shape.BARS, Shape.SPAN, Shape.BOXES):
-        style = ' class="hatched"' if series.pattern else ' stroke="none"'
-        box = f'x="{x:.0f}" y="{y - 5:.0f}" width="18" height="10"'
-        return f'{head} opacity="{series.opacity:g}"><rect{style} {box}/></g>'
-    dash = f' stroke-dasharray="{DASHES[series.dash]}"' if series.dash else ""
-    line = "" if series.shape is Shape.MARKS else f'<path fill="none" stroke-width="2"{dash} d="M{x:.0f} {y:.0f}h18"/>'
-    if not series.symbol:
-        return f"{head}>{line}</g>"
-    outline = SYMBOL_PATHS.get(series.symbol.removesuffix("-open"), _circle)
-    style = ' fill="none" stroke-width="2"' if series.symbol.endswith("-open") or outline in (_cross, _x) else ""
-    return f'{head}>{line}<path{style} d="{outline(x + 9, y, 4)}"/></g>'

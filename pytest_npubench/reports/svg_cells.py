@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pytest_npubench.reports.plot_parts import BLUE, ORANGE, Cell, CellGrid
-from pytest_npubench.reports.svg_text import CHARACTER, LINE_HEIGHT, WIDTH, escaped
+from pytest_npubench.reports.svg_parts import CHARACTER, LINE_HEIGHT, WIDTH, escaped
 
 SHADED_HEIGHT, SHARED_HEIGHT, BAR_HEIGHT = 20.0, 34.0, 11.0
 BAR_WIDTH, SHARES_TEXT = 0.6, 9.2

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_npubench.core.measurement import Phase
-from pytest_npubench.engines.hf_config import check_config, config_of, read_shape, shape_of, stated_context_tokens
+from pytest_npubench.engines.hf_config import check_config, read_shape, shape_of, stated_context_tokens
+from pytest_npubench.engines.model_directory import config_of
 from pytest_npubench.engines.shapes import SHAPES, DecoderShape, ExpertShape, RopeScaling, decoder_shape
 from pytest_npubench.errors import ConfigError
 from pytest_npubench.extensions.compilers.hub.graph import GraphSpec

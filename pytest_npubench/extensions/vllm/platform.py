@@ -14,10 +14,12 @@ from dataclasses import dataclass
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 
-from pytest_npubench.core.families import all_families
+from pytest_npubench.core import families
 from pytest_npubench.extensions.vllm.version import InstalledVllm
 
 PLUGIN_GROUP = "vllm.platform_plugins"
+SERVED = ("cpu", "cuda", "tpu", "neuron")
+"""The families of ours that vLLM serves, each a part of the name that vLLM has for such devices."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,10 +64,9 @@ def running_platform() -> VllmPlatform:
 
 
 def _platform(name: str, known_by: str) -> VllmPlatform:
-    """The family declares vLLM's name, or a part of a plugin's name. ROCm, XPU, Ascend, Gaudi and others have none."""
-    family = next(
-        (each.name for each in all_families() if each.vllm_platform and each.vllm_platform in name.lower()), None
-    )
+    """A family's name is vLLM's, or a part of a plugin's name. ROCm, XPU, Ascend, Gaudi and others are none of ours."""
+    others = (family for family in families.names() if family not in families.OWN)
+    family = next((each for each in (*SERVED, *others) if each in name.lower()), None)
     return VllmPlatform(name=name, family=family, known_by=known_by)
 
 

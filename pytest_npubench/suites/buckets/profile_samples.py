@@ -54,7 +54,7 @@ def _run(plan: BucketPlan) -> tuple[ModelRun | None, str]:
     """What ran where; or None and why."""
     if plan.spec.aiconfigurator is None:
         return None, f"hardware/{plan.spec.file_name}.toml names no system of aiconfigurator's"
-    from pytest_npubench.engines.hf_config import config_of
+    from pytest_npubench.engines.model_directory import config_of
 
     dtype = plan.spec.dtype
     try:

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 import pytest
 
 from pytest_npubench.core.measurement import Request
-from pytest_npubench.engines.hf_config import config_of
+from pytest_npubench.engines.model_directory import config_of
 from pytest_npubench.engines.shapes import dense_shape
 from pytest_npubench.errors import MeasurementError
 from pytest_npubench.extensions.planning.rivals import aiconfigurator

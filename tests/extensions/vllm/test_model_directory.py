@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from engines.written_shapes import DENSE, MOE
 
-from pytest_npubench.engines.hf_config import config_of
-from pytest_npubench.engines.model_directory import write_model_directory
+from pytest_npubench.engines.model_directory import config_of, write_model_directory
 from pytest_npubench.engines.random_tensors import RandomTensors
 from pytest_npubench.engines.safetensors_file import encoded, num_bytes, write_safetensors
 from pytest_npubench.engines.shapes import DecoderShape, ExpertShape, decoder_shape

@@ -12,7 +12,7 @@ import pytest
 from cli.conftest import Answer
 
 from pytest_npubench.cli.arguments import time_limit
-from pytest_npubench.engines.hf_config import config_of
+from pytest_npubench.engines.model_directory import config_of
 from pytest_npubench.engines.shapes import decoder_shape
 
 Run = Callable[..., Answer]

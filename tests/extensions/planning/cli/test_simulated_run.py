@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from cli.conftest import Answer, small_device
 
-from pytest_npubench.engines.hf_config import config_of
+from pytest_npubench.engines.model_directory import config_of
 from pytest_npubench.engines.shapes import decoder_shape
 from pytest_npubench.extensions.planning.virtual import calibration
 from pytest_npubench.predictors.profile import BucketProfile, BucketTiming
