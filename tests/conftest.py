@@ -88,9 +88,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """What was imported stays, and no collection of garbage looks through it again: the timed cases collect a lot."""
-    gc.collect()
-    gc.freeze()
     # a run that a test starts has no use for these plugins, which take up to half a second of each of its processes
     os.environ.setdefault("PYTEST_ADDOPTS", "-p no:hypothesispytest -p no:anyio")
 
@@ -154,6 +151,14 @@ def _is_installed(name: str) -> bool:
     except metadata.PackageNotFoundError:
         return False
     return True
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _imported_for_good() -> None:
+    """What is imported stays, and no collection of garbage looks through it again: every round of a campaign collects,
+    which takes 0.2 s where jax and torch are imported."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
