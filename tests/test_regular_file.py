@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from made_records import HOST
 
 import pytest_npubench
 from pytest_npubench.cli.profile_source import profile_from_file
@@ -15,14 +16,10 @@ from pytest_npubench.core import regular_file
 from pytest_npubench.errors import NpubenchError
 from pytest_npubench.extensions.pairs.partition.profile_file import read_profile
 from pytest_npubench.store.baselines import Baselines
-from pytest_npubench.store.fingerprint import HostFacts
 from pytest_npubench.store.journal import JournalWriter, read_journal
 from pytest_npubench.suites.hardware_files import load_hardware
 from pytest_npubench.workloads.loading import load
 
-HOST = HostFacts(
-    name="h", cpu_model="c", num_cores=1, system="s", python="p", libraries=(), plugin_version="0", git_revision=None
-)
 READERS = [read_journal, load_hardware, profile_from_file, read_profile, load]
 KINDS = {"a folder": lambda path: path.mkdir(), "a pipe": os.mkfifo, "a socket": None, "a device": None}
 

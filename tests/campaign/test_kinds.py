@@ -5,6 +5,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from made_records import judged_record
 
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.errors import MeasurementError, RegistryError
@@ -12,7 +13,6 @@ from pytest_npubench.suites import case_kind, protocol, suite
 from pytest_npubench.suites.buckets.plan import ONLINE, SEARCHES
 from pytest_npubench.suites.buckets.points import ANSWERS
 from pytest_npubench.verdict import VerdictKind
-from pytest_npubench.verdict.result import JudgedCase
 
 from .conftest import cases, measured
 
@@ -68,10 +68,7 @@ def test_a_device_that_keeps_to_its_buckets_passes(plan, name):
         assert judgement.metrics
         assert judgement.measured_s > 0
         assert kind.settled(case, plan, own) is True
-        judged = JudgedCase(
-            case=case, digest="d", node_id="n", device="cpu:0", fingerprint="f", duration_s=1.0, judgement=judgement
-        )
-        json.dumps(judged.to_json(), allow_nan=False)
+        assert judged_record(case, judgement)["metrics"]
 
 
 @every_kind

@@ -7,10 +7,10 @@ import sys
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made_records import HOST
 
 from pytest_npubench.campaign.sharding import group_of, known_durations, parse_shard, shard
 from pytest_npubench.errors import ConfigError
-from pytest_npubench.store.fingerprint import HostFacts
 from pytest_npubench.store.journal import JournalWriter, read_journal
 
 names = st.lists(st.text(max_size=8), unique=True, max_size=12)
@@ -129,16 +129,6 @@ def test_wrong_groups_are_named(bad, index, message):
 def journal(tmp_path):
     """Two sessions of one campaign, of 10 + 1 s and 30 + 3 s, and an own case."""
     path = tmp_path / "journal.jsonl"
-    host = HostFacts(
-        name="h",
-        cpu_model="c",
-        num_cores=1,
-        system="s",
-        python="p",
-        libraries=(),
-        plugin_version="0",
-        git_revision=None,
-    )
     case = {
         "record": "case",
         "fingerprint": None,
@@ -150,7 +140,7 @@ def journal(tmp_path):
         "verdict": {"kind": "passed"},
     }
     for factor in (1.0, 3.0):
-        with JournalWriter.open(path, host=host, settings={}) as writer:
+        with JournalWriter.open(path, host=HOST, settings={}) as writer:
             for kind, duration_s in (("profile", 10.0), ("steps", 1.0)):
                 writer.append({**case, "case": f"buckets/{kind}/cpu-tiny-b4-x", "duration_s": duration_s * factor})
             writer.append({**case, "case": "buckets/profile/cpu-tiny-b4-y", "duration_s": 1e3, "resumed": True})

@@ -8,37 +8,22 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import made_records
 import numpy as np
+from made_records import H200
 
-from pytest_npubench.store.fingerprint import DeviceFacts, Fingerprint, HostFacts
+from pytest_npubench.store.fingerprint import Fingerprint
 from pytest_npubench.store.journal import JournalWriter
 
 NIGHT, RESIDUAL, WITHIN = 0.003, 0.004, 0.002
-HOST = HostFacts(
-    name="bench-1",
-    cpu_model="A CPU",
-    num_cores=8,
-    system="Linux",
-    python="CPython 3.11.9",
-    libraries=(("jax", "0.10.2"), ("jaxlib", "0.10.2")),
-    plugin_version="0.1.0",
-    git_revision="0123456789ab",
-)
+HOST = replace(made_records.HOST, libraries=(("jax", "0.10.2"), ("jaxlib", "0.10.2")))
 CASES = tuple(f"buckets/profile/h200-tiny-b4-bucket{number}" for number in range(12))
 CANARIES = tuple(f"buckets/canary/h200-tiny-b4-{kernel}" for kernel in ("matmul", "copy", "dispatch"))
 
 
 def stack(driver="570.86", *, libraries=HOST.libraries, git_revision="0123456789ab", **device):
-    facts = DeviceFacts(
-        family="cuda",
-        name="NVIDIA H200",
-        device_class="H200 SXM 141 GB",
-        driver=driver,
-        runtime="jax 0.10.2",
-        compiler="jaxlib 0.10.2 / XLA",
-    )
     host = replace(HOST, libraries=libraries, git_revision=git_revision)
-    return Fingerprint(device=replace(facts, **device), host=host)
+    return Fingerprint(device=replace(H200, driver=driver, **device), host=host)
 
 
 def metric(samples, **changes):

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from made_records import H200, HOST, judged_case
+
 from pytest_npubench.campaign.campaign import by_name
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.protocol import campaign_digest
@@ -18,7 +20,7 @@ from pytest_npubench.core.buckets import bucket_of
 from pytest_npubench.core.hardware import RunSize
 from pytest_npubench.core.hardware_reader import default_directory
 from pytest_npubench.core.measurement import CacheState, CompileRecord
-from pytest_npubench.store.fingerprint import DeviceFacts, Fingerprint, HostFacts
+from pytest_npubench.store.fingerprint import Fingerprint
 from pytest_npubench.store.journal import JournalWriter
 from pytest_npubench.suites import case_kind
 from pytest_npubench.suites.buckets.plan import BucketPlan
@@ -33,16 +35,6 @@ MOVE_S = {256: 0.001, 512: 0.0025}
 ROUND_FACTORS = (1.2, 0.9, 0.9)
 WORKLOADS = ("lens-sharegpt", "lens-writing-prompts")
 KINDS = ("prediction", "mean_error", "profile", "steps")
-HOST = HostFacts(
-    name="bench-1",
-    cpu_model="A CPU @ 2.0 GHz",
-    num_cores=8,
-    system="Linux 6.1.0 x86_64",
-    python="CPython 3.11.9",
-    libraries=(("jax", "0.10.2"), ("numpy", "2.4.6")),
-    plugin_version="0.1.0",
-    git_revision="0123456789ab",
-)
 
 
 def make_plan(batch_size: int = 1, model: str = "tiny-llama") -> BucketPlan:
@@ -62,15 +54,7 @@ def make_plan(batch_size: int = 1, model: str = "tiny-llama") -> BucketPlan:
 
 
 def make_fingerprint(accelerator: str = "NVIDIA H200", uuid: str = "GPU-1") -> Fingerprint:
-    device = DeviceFacts(
-        family="cuda",
-        name=accelerator,
-        device_class="H200 SXM 141 GB",
-        driver="570.86",
-        runtime="jax 0.10.2",
-        compiler=None,
-        extra=(("devices", uuid),),
-    )
+    device = replace(H200, name=accelerator, compiler=None, extra=(("devices", uuid),))
     return Fingerprint(device=device, host=HOST)
 
 
@@ -150,14 +134,13 @@ def judge(
             if not measurement.plan.is_reference:  # as a run does it
                 judgement = replace(judgement, engine=measurement.plan.engine)
             judged.append(
-                JudgedCase(
-                    case=case,
+                judged_case(
+                    case,
+                    judgement,
                     digest=case.digest(measurement.plan.settings),
-                    node_id=f"suites/buckets/test_{name}.py::test[{case.id}]",
                     device=device,
                     fingerprint=fingerprint,
                     duration_s=1.5,
-                    judgement=judgement,
                     limits={"case_error": measurement.plan.case_error, "mean_error": measurement.plan.mean_error},
                     campaign=measurement.plan.key,
                 )

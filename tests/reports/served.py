@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from made_records import judged_record
 
 from pytest_npubench.campaign.served_block import ServedBlock
 from pytest_npubench.campaign.served_metrics import ServedFigure, SloDetail
@@ -29,7 +30,7 @@ from pytest_npubench.suites.scheduling.kinds.relaxed_slo import RelaxedSloDetail
 from pytest_npubench.suites.scheduling.kinds.timeline import TimelineDetail
 from pytest_npubench.suites.scheduling.points import DecodeSteps
 from pytest_npubench.verdict import Verdict, VerdictKind
-from pytest_npubench.verdict.result import JudgedCase, Judgement, Metric
+from pytest_npubench.verdict.result import Judgement, Metric
 
 from .journals import make_fingerprint, open_journal
 
@@ -81,28 +82,19 @@ def case_record(
     device: str = "cpu:0",
 ) -> Json:
     """A case of cpu:0 as a journal has it."""
-    judged = JudgedCase(
-        case=Case(
-            suite="scheduling", kind=kind, hardware="cpu", family="cpu", model=model, batch_size=32, axes=tuple(axes)
-        ),
-        digest="0123456789ab",
-        node_id=f"suites/scheduling/test_{kind}.py::test",
-        device=device,
-        fingerprint=None,
-        duration_s=2.0,
-        campaign=f"cpu-{model}-serving",
-        judgement=Judgement(
-            verdict=verdict,
-            what=kind if what is None else what,
-            metrics=tuple(metrics),
-            measured_s=measured_s,
-            repeat_error=repeat_error,
-            detail={} if detail is None else detail,
-            engine=engine,
-        ),
+    case = Case(
+        suite="scheduling", kind=kind, hardware="cpu", family="cpu", model=model, batch_size=32, axes=tuple(axes)
     )
-    record: Json = json.loads(json.dumps(judged.to_json()))
-    return record
+    judgement = Judgement(
+        verdict=verdict,
+        what=kind if what is None else what,
+        metrics=tuple(metrics),
+        measured_s=measured_s,
+        repeat_error=repeat_error,
+        detail={} if detail is None else detail,
+        engine=engine,
+    )
+    return judged_record(case, judgement, device=device, duration_s=2.0, campaign=f"cpu-{model}-serving")
 
 
 def policy_detail(policy: str, num_samples: int = 24) -> PolicyDetail:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from made_records import judged_record
 
 from pytest_npubench.cli.profile_source import profile_from_journal
 from pytest_npubench.reports import html
@@ -21,7 +22,7 @@ from pytest_npubench.suites.buckets.report.profile import host_lines
 from pytest_npubench.suites.buckets.report.section import continuous_lines
 from pytest_npubench.verdict import Verdict, VerdictKind
 from pytest_npubench.verdict.case_record import Cases
-from pytest_npubench.verdict.result import JudgedCase, Judgement
+from pytest_npubench.verdict.result import Judgement
 
 from .journals import BUCKETS, TBT_S, TTFT_S, Measurement, make_plan, measure, write_run
 from .page import Element, figures, read
@@ -78,15 +79,7 @@ def test_declared_buckets_are_no_drift_and_no_slope(tmp_path: Path, measurement:
 def case(kind: str, device: str, detail: object, measured_s: float | None = None) -> dict[str, object]:
     verdict = Verdict(kind=VerdictKind.PASSED, reason="")
     judgement = Judgement(verdict=verdict, detail=detail, engine="vllm", measured_s=measured_s)
-    return JudgedCase(
-        case=make_plan().case("buckets", kind, (("bucket", 128),)),
-        digest="0" * 12,
-        node_id="t",
-        device=device,
-        fingerprint="f",
-        duration_s=1.0,
-        judgement=judgement,
-    ).to_json()
+    return judged_record(make_plan().case("buckets", kind, (("bucket", 128),)), judgement, device=device)
 
 
 def test_each_device_has_its_line_and_one_that_was_not_judged_says_so() -> None:

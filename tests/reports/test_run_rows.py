@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from made_records import judged_record
 
+from pytest_npubench.core.case import Case
 from pytest_npubench.core.short_id import named, short_ids
 from pytest_npubench.plugin.regression import overall
 from pytest_npubench.reports.case_lines import case_csv, case_json
@@ -35,21 +37,10 @@ PER_S = {"s": 1.0, "ms": 1e3, "µs": 1e6, "ns": 1e9}
 
 def record_of(case: str, judgement: Judgement, **fields: Any) -> dict[str, Any]:
     """A case record as a journal keeps it, of the case SUITE/KIND/ID."""
-    from pytest_npubench.core.case import Case
-    from pytest_npubench.verdict.result import JudgedCase
-
     suite, kind, name = case.split("/", 2)
-    made = JudgedCase(
-        case=Case(suite=suite, kind=kind, hardware="cpu", family="cpu", model="tiny", batch_size=1),
-        digest="0" * 12,
-        node_id=name,
-        device="cpu:0",
-        fingerprint=None,
-        duration_s=1.0,
-        judgement=judgement,
-        campaign="cpu-tiny-b1",
-    ).to_json()
-    return json.loads(json.dumps({**made, "case": case, "id": name, **fields}))  # type: ignore[no-any-return]
+    of = Case(suite=suite, kind=kind, hardware="cpu", family="cpu", model="tiny", batch_size=1)
+    record = judged_record(of, judgement, campaign="cpu-tiny-b1")
+    return {**record, "case": case, "id": name, "node": name, **fields}
 
 
 def timed(kind: VerdictKind, value_s: float = 0.5, **verdict: Any) -> Judgement:

@@ -6,7 +6,6 @@ side alone shows here.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +15,13 @@ from campaign.server.conftest import server_plan
 from campaign.server.test_lateness_and_blocks import http_run
 from campaign.serving import test_identical_tokens
 from campaign.serving.conftest import KINDS, make_bench, measure, serving_plan  # noqa: F401 - two of them are fixtures
+from made_records import judged_record
 
-from pytest_npubench.core.case import Case
 from pytest_npubench.reports import html
 from pytest_npubench.reports.terminal import summary_lines
 from pytest_npubench.store.journal import Journal
 from pytest_npubench.suites import scheduling, server, shown
 from pytest_npubench.verdict.case_record import Cases
-from pytest_npubench.verdict.result import JudgedCase, Judgement
 
 from .page import figures, read, table_of
 
@@ -36,23 +34,8 @@ def _records(request: pytest.FixtureRequest, model: str, names: tuple[str, ...])
     for name in names:
         kind, cases, measured = request.getfixturevalue("measure")(plan, name)
         for case in cases:
-            records.append(_as_kept(case, kind.judge(case, plan, measured), plan.key))
+            records.append(judged_record(case, kind.judge(case, plan, measured), device="cuda:0", campaign=plan.key))
     return records
-
-
-def _as_kept(case: Case, judgement: Judgement, campaign: str = "c") -> Any:
-    """The case as a journal gives it back."""
-    judged = JudgedCase(
-        case=case,
-        digest="0123456789ab",
-        node_id=f"test_{case.kind}",
-        device="cuda:0",
-        fingerprint=None,
-        duration_s=1.0,
-        campaign=campaign,
-        judgement=judgement,
-    )
-    return json.loads(json.dumps(judged.to_json()))
 
 
 def test_every_chart_and_figure_is_found(request: pytest.FixtureRequest) -> None:
@@ -126,7 +109,7 @@ def test_attainment_without_a_policy_or_a_rate_is_told_and_not_shown_half(
 def test_identical_tokens_are_a_line_of_the_section() -> None:
     found = test_identical_tokens.judged(test_identical_tokens.plan_in("fp32"), test_identical_tokens.ROUND)
     case = test_identical_tokens.case_of(test_identical_tokens.plan_in("fp32"))
-    _, _, remarks = scheduling.SUITE.parts(Cases.read([_as_kept(case, found)]), ())
+    _, _, remarks = scheduling.SUITE.parts(Cases.read([judged_record(case, found)]), ())
     assert remarks == (
         "Tokens of 2 requests under layered and hybrid against chunked: identical (layered-arxiv, qwen3-30b-a3b, "
         "1 blocks).",
@@ -136,7 +119,7 @@ def test_identical_tokens_are_a_line_of_the_section() -> None:
 def test_a_server_s_load_is_its_figures_and_a_line() -> None:
     plan = server_plan(attainment=0.9)
     (case,) = (plan.case("server", "open_load", axes) for axes in test_open_load_kind.KIND.axes(plan))
-    cases = Cases.read([_as_kept(case, test_open_load_kind.judged(plan, http_run(), http_run()))])
+    cases = Cases.read([judged_record(case, test_open_load_kind.judged(plan, http_run(), http_run()))])
     charts, (latencies, load), (remark,) = server.SUITE.parts(cases, ())
     assert (charts, cases.unread) == ((), [])
     assert latencies is not None
@@ -162,7 +145,7 @@ def test_a_server_s_load_is_its_figures_and_a_line() -> None:
 def test_a_server_without_limits_says_nothing_of_attainment() -> None:
     plan = server_plan(slo=None)
     (case,) = (plan.case("server", "open_load", axes) for axes in test_open_load_kind.KIND.axes(plan))
-    record = _as_kept(case, test_open_load_kind.judged(plan, http_run(), slo=None))
+    record = judged_record(case, test_open_load_kind.judged(plan, http_run(), slo=None))
     _, (_, load), (remark,) = server.SUITE.parts(Cases.read([record]), ())
     assert load is not None
     assert not any(name.startswith("SLO") for name, _ in load.rows)

@@ -6,36 +6,19 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from made_records import H200, HOST
 
-from pytest_npubench.store.fingerprint import DeviceFacts, Fingerprint, FingerprintKey, HostFacts
+from pytest_npubench.store.fingerprint import Fingerprint, FingerprintKey, HostFacts
 
 
 @pytest.fixture(scope="session")
 def host() -> HostFacts:
-    return HostFacts(
-        name="bench-1",
-        cpu_model="A CPU @ 2.0 GHz",
-        num_cores=8,
-        system="Linux 6.1.0 x86_64",
-        python="CPython 3.11.9",
-        libraries=(("jax", "0.10.2"), ("numpy", "2.4.6")),
-        plugin_version="0.1.0",
-        git_revision="0123456789ab",
-    )
+    return HOST
 
 
 @pytest.fixture(scope="session")
 def fingerprint(host: HostFacts) -> Fingerprint:
-    device = DeviceFacts(
-        family="cuda",
-        name="NVIDIA H200",
-        device_class="H200 SXM 141 GB",
-        driver="570.86",
-        runtime="jax 0.10.2",
-        compiler="jaxlib 0.10.2 / XLA",
-        extra=(("uuid", "GPU-1"),),
-    )
-    return Fingerprint(device=device, host=host)
+    return Fingerprint(device=replace(H200, extra=(("uuid", "GPU-1"),)), host=host)
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from hypothesis import given
 from hypothesis import strategies as st
+from made_records import judged_case
 
 from pytest_npubench.core.case import Case
 from pytest_npubench.verdict import Verdict, VerdictKind
@@ -36,17 +37,7 @@ CASE = Case(suite="pings", kind="trip", hardware="cpu", family="cpu", model="tin
 
 
 def judged(judgement: Judgement) -> JudgedCase:
-    return JudgedCase(
-        case=CASE,
-        digest="0" * 12,
-        node_id="suites/x.py::t",
-        device="cpu:0",
-        fingerprint="f",
-        duration_s=1.0,
-        judgement=judgement,
-        limits={"error": 0.1},
-        campaign="cpu-pings",
-    )
+    return judged_case(CASE, judgement, fingerprint="f", limits={"error": 0.1}, campaign="cpu-pings")
 
 
 PASSED = Judgement(

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from made_records import judged_record
 
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.errors import MeasurementError
@@ -10,7 +11,6 @@ from pytest_npubench.suites import case_kind, suite
 from pytest_npubench.suites.scheduling import SUITE
 from pytest_npubench.verdict import VerdictKind
 from pytest_npubench.verdict.case_record import judgement_of
-from pytest_npubench.verdict.result import JudgedCase
 
 from .conftest import KINDS, OF_FILES, OF_TENSORS, serving_plan
 
@@ -50,17 +50,7 @@ def test_on_the_paper_s_load_every_experiment_ends_as_the_paper_s(name, measure)
         judgement = kind.judge(case, plan_for(name), measured)
         expected = VerdictKind.UNAVAILABLE if name == "energy" else VerdictKind.PASSED
         assert judgement.verdict.kind is expected, (case.id, judgement.verdict.reason)
-        judged = JudgedCase(
-            case=case,
-            digest=case.digest(plan_for(name).settings),
-            node_id="n",
-            device="d",
-            fingerprint=None,
-            duration_s=1.0,
-            judgement=judgement,
-        )
-        record = json.loads(json.dumps(judged.to_json(), allow_nan=False))
-        again = judgement_of(record)
+        again = judgement_of(judged_record(case, judgement))
         assert [metric.value for metric in again.metrics] == [metric.value for metric in judgement.metrics]
         assert kind.settled(case, plan_for(name), measured)
 

@@ -5,32 +5,15 @@ import statistics
 from dataclasses import replace
 from pathlib import Path
 
+from made_records import H200, HOST
 from store.journal_lines import read_lines, write_lines
 
-from pytest_npubench.store.fingerprint import DeviceFacts, Fingerprint, HostFacts
+from pytest_npubench.store.fingerprint import Fingerprint
 from pytest_npubench.store.journal import JournalWriter
-
-HOST = HostFacts(
-    name="bench-1",
-    cpu_model="A CPU",
-    num_cores=8,
-    system="Linux",
-    python="CPython 3.11.9",
-    libraries=(("jax", "0.10.2"),),
-    plugin_version="0.1.0",
-    git_revision="0123456789ab",
-)
 
 
 def stack(driver="570.86", host="bench-1", device_class="H200 SXM 141 GB"):
-    device = DeviceFacts(
-        family="cuda",
-        name="NVIDIA H200",
-        device_class=device_class,
-        driver=driver,
-        runtime="jax 0.10.2",
-        compiler=None,
-    )
+    device = replace(H200, device_class=device_class, driver=driver, compiler=None)
     return Fingerprint(device=device, host=replace(HOST, name=host))
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from made_records import judged_record
 
 pytest.importorskip("onnx", reason="onnx is not installed: pip install pytest-npubench[qaihub]")
 
@@ -36,7 +37,7 @@ from pytest_npubench.store.journal import JournalWriter, read_journal
 from pytest_npubench.suites import suite
 from pytest_npubench.verdict import VerdictKind
 from pytest_npubench.verdict.case_record import Cases
-from pytest_npubench.verdict.result import JudgedCase, Judgement
+from pytest_npubench.verdict.result import Judgement
 
 MakePlan = Callable[..., PhonePlan]
 
@@ -142,22 +143,9 @@ def test_what_graphs_tell_is_read_back_and_shown(bed: Bed, make_plan: MakePlan) 
     """Judged, written as text, read, shown: a record of graphs is of the classes that a report knows."""
     plan = make_plan()
     measured = bed.campaign(plan, plan.graph_points(plan.buckets)).measured()
-    records = []
-    for name in plan.kinds:
-        kind = suite("graphs").kind(name)
-        for axes in kind.axes(plan):
-            case = plan.case("graphs", name, axes)
-            judged_case = JudgedCase(
-                case=case,
-                digest="0" * 12,
-                node_id="t",
-                device="qualcomm:0",
-                fingerprint="f",
-                duration_s=1.0,
-                judgement=kind.judge(case, plan, measured),
-            )
-            records.append(json.loads(json.dumps(judged_case.to_json())))
-    cases = Cases.read(records)
+    judged_kinds = map(suite("graphs").kind, plan.kinds)
+    planned = [(kind, plan.case("graphs", kind.name, axes)) for kind in judged_kinds for axes in kind.axes(plan)]
+    cases = Cases.read([judged_record(case, kind.judge(case, plan, measured)) for kind, case in planned])
     profiles = cases.of("profile", GraphProfileDetail)
     assert {case.detail.bucket: case.detail.ttft_s for case in profiles} == pytest.approx({8: 82e-6, 16: 162e-6})
     assert all(case.detail.units["npu"]["decode"].layers["npu"] == 9 for case in profiles)

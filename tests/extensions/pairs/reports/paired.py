@@ -6,9 +6,11 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from made_records import judged_record
+
 from pytest_npubench.core.case import Axes, Case
 from pytest_npubench.verdict import Verdict, VerdictKind
-from pytest_npubench.verdict.result import JudgedCase, Judgement
+from pytest_npubench.verdict.result import Judgement
 
 Json = dict[str, Any]
 PASSED = Verdict(kind=VerdictKind.PASSED, reason="within its limits")
@@ -28,18 +30,8 @@ def pair_record(
 ) -> Json:
     """`judged` are fields of its judgement, the verdict "passed" where it is not among them."""
     case = Case(suite=suite, kind=kind, hardware="cpu", family="cpu", model=model, batch_size=1, axes=axes)
-    record = JudgedCase(
-        case=case,
-        digest="0123456789ab",
-        node_id=f"suites/{suite}/test_{kind}.py::test[{case.id}]",
-        device=device,
-        fingerprint=None,
-        duration_s=2.0,
-        judgement=Judgement(**{"verdict": PASSED, "what": kind, "detail": detail, **judged}),
-        campaign=campaign,
-    ).to_json()
-    found: Json = json.loads(json.dumps(record))
-    return found
+    judgement = Judgement(**{"verdict": PASSED, "what": kind, "detail": detail, **judged})
+    return judged_record(case, judgement, device=device, duration_s=2.0, campaign=campaign)
 
 
 def unmeasured(record: Json) -> Json:

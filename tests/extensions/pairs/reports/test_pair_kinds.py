@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from made_records import judged_record
 from reports.page import Element, grids, read, table_of
 
 from pytest_npubench.campaign.points import Measured
@@ -47,7 +48,6 @@ from pytest_npubench.reports.terminal import summary_lines
 from pytest_npubench.store.journal import Journal
 from pytest_npubench.suites import case_kind, shown, suite
 from pytest_npubench.suites.hardware_files import load_hardware
-from pytest_npubench.verdict.result import JudgedCase
 
 NUM_ROUNDS = 6
 SPEC = load_hardware(default_directory() / "cpu.toml")
@@ -141,17 +141,8 @@ def records_of(plan: Any, visit_of: Any) -> list[dict[str, Any]]:
                 for point in kind.points(case, plan)
                 for name, values in visit_of(plan, point).columns().items()
             }
-            judged = JudgedCase(
-                case=case,
-                digest="0123456789ab",
-                node_id=f"test_{kind.name}",
-                device="cpu:0",
-                fingerprint=None,
-                duration_s=1.0,
-                campaign=plan.key,
-                judgement=kind.judge(case, plan, Measured(rounds=[samples] * NUM_ROUNDS)),
-            )
-            records.append(json.loads(json.dumps(judged.to_json())))
+            judgement = kind.judge(case, plan, Measured(rounds=[samples] * NUM_ROUNDS))
+            records.append(judged_record(case, judgement, campaign=plan.key))
     return records
 
 

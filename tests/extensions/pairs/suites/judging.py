@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-import json
+from made_records import judged_record
 
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.protocol import CampaignPlan
 from pytest_npubench.core.case import Case
 from pytest_npubench.suites import case_kind
 from pytest_npubench.verdict.case_record import judgement_of
-from pytest_npubench.verdict.result import JudgedCase, Judgement, Metric
+from pytest_npubench.verdict.result import Judgement, Metric
 
 
 def judgement_on(case: Case, plan: CampaignPlan, measured: Measured) -> Judgement:
     """The judgement of a case's kind, whose metrics JSON leaves unchanged."""
     judgement = case_kind(case.kind).judge(case, plan, measured)
-    whole = JudgedCase(
-        case=case,
-        digest=case.digest(plan.settings),
-        node_id="n",
-        device="d",
-        fingerprint=None,
-        duration_s=1.0,
-        judgement=judgement,
-    )
-    again = judgement_of(json.loads(json.dumps(whole.to_json(), allow_nan=False)))
+    again = judgement_of(judged_record(case, judgement))
     assert [metric.value for metric in again.metrics] == [metric.value for metric in judgement.metrics]
     return judgement
 

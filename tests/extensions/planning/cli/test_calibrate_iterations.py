@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cli.conftest import Answer
+from made_records import HOST
 from scipy import stats
 
 from pytest_npubench.campaign.served_block import ServedBlock
@@ -23,16 +24,12 @@ from pytest_npubench.extensions.planning.virtual.cost_file import read_cost_file
 from pytest_npubench.extensions.planning.virtual.step_calibration import samples_of
 from pytest_npubench.serving.arrivals import load_of, poisson
 from pytest_npubench.serving.result import ServingResult
-from pytest_npubench.store.fingerprint import HostFacts
 from pytest_npubench.store.journal import JournalWriter
 
 Run = Callable[..., Answer]
 KV_TOKENS = 100_000
 OFF = {"fixed_s": 0.4, "weights_s": 0.25, "row_s": -0.3, "pair_s": 0.3, "context_s": 0.3, "activation_s": -0.3}
 MODELS = ("mistral-7b-v0.3", "qwen3-30b-a3b")
-HOST = HostFacts(
-    name="h", cpu_model="c", num_cores=1, system="s", python="p", libraries=(), plugin_version="0", git_revision=None
-)
 
 
 def device(model: str, **changes: float) -> tuple[System, CalibratedCost]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import replace
 
 import pytest
 from campaign.conftest import HARDWARE, MOVE_S, TBT_S, TTFT_S, cases, measured, with_size
+from made_records import judged_record
 from scipy import stats
 
 from pytest_npubench.backends import backend
@@ -28,7 +28,6 @@ from pytest_npubench.suites.hardware_files import load_hardware
 from pytest_npubench.suites.protocol import Choice
 from pytest_npubench.verdict import VerdictKind
 from pytest_npubench.verdict.case_record import Cases
-from pytest_npubench.verdict.result import JudgedCase
 
 PROFILE = BucketProfile(
     buckets={bucket: BucketTiming(ttft_s=TTFT_S[bucket], tbt_s=TBT_S[bucket]) for bucket in TTFT_S},
@@ -188,16 +187,7 @@ def test_the_reference_decoder_serves(online, tmp_path):
 
 def test_the_end_of_a_run_has_its_errors_and_what_the_profile_took(online):
     (case,) = cases(online, ONLINE)
-    judged = JudgedCase(
-        case=case,
-        digest="d",
-        node_id="n",
-        device="cpu:0",
-        fingerprint="f",
-        duration_s=1.0,
-        judgement=KIND.judge(case, online, served(online, PROFILE)),
-    )
-    records = Cases.read([json.loads(json.dumps(judged.to_json()))])
+    records = Cases.read([judged_record(case, KIND.judge(case, online, served(online, PROFILE)))])
     (line,) = (line for line in suite("buckets").lines(records) if line.startswith("LENS online"))
     assert re.search(r"short at 60 req/s on 2 slots: TTFT [+-]0\.00% \(p99 ", line)
     assert line.endswith("profile: 6 points, 6 binaries, 3.0 s compiling, 2.1 s measuring; 3 pairs in 1.6 s")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import pytest
 from campaign.conftest import HARDWARE, cases, seconds, with_size
+from made_records import judged_record
 
 from pytest_npubench.backends import backend
 from pytest_npubench.campaign.memory import memory_room
@@ -21,7 +21,6 @@ from pytest_npubench.suites.hardware_files import load_all, load_hardware
 from pytest_npubench.suites.protocol import Choice
 from pytest_npubench.verdict import VerdictKind
 from pytest_npubench.verdict.case_record import Cases
-from pytest_npubench.verdict.result import JudgedCase
 
 CHOICE = "bucket_choice"
 every_search = pytest.mark.parametrize("name", [name for name in SEARCHES if name != CHOICE])
@@ -220,23 +219,15 @@ def test_the_reference_decoder_is_measured(search, tmp_path, name):
 @every_search
 def test_the_end_of_a_run_says_what_was_chosen(search, name):
     case, points = own_points(search, name)
-    judged = JudgedCase(
-        case=case,
-        digest="d",
-        node_id="n",
-        device="cpu:0",
-        fingerprint="f",
-        duration_s=1.0,
-        judgement=case_kind(name).judge(case, search, measured(points)),
-    )
-    records = Cases.read([json.loads(json.dumps(judged.to_json()))])
+    judgement = case_kind(name).judge(case, search, measured(points))
+    records = Cases.read([judged_record(case, judgement)])
     (line,) = (line for line in suite("buckets").lines(records) if line.startswith("LENS chooses"))
     assert "for long, the measured best (regret 0.0%, Kendall's tau 1.00)" in line
     _, tables, remarks = suite("buckets").parts(records, [])
     ranked, outcome = tables
     assert ranked.header == ("choices", "predicted, tokens/s", "measured, tokens/s")
     assert [row[1] for row in ranked.rows] == [row[2] for row in ranked.rows]
-    chosen = judged.judgement.detail.chosen
+    chosen = judgement.detail.chosen
     assert chosen in [row[0] for row in ranked.rows]
     assert [dict(outcome.rows)[name] for name in ("chosen", "best", "is top1")] == [chosen, chosen, "yes"]
     assert remarks == (f"{line}.",)

@@ -10,6 +10,7 @@ from typing import ClassVar
 
 import pytest
 from campaign.conftest import cases, with_size
+from made_records import judged_record
 
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.protocol import campaign_digest
@@ -26,7 +27,7 @@ from pytest_npubench.suites.buckets.plan import BucketPlan
 from pytest_npubench.suites.buckets.points import BucketPoint, BucketVisit
 from pytest_npubench.suites.hardware_files import load_all
 from pytest_npubench.verdict import VerdictKind
-from pytest_npubench.verdict.result import JudgedCase, Judgement
+from pytest_npubench.verdict.result import Judgement
 
 from .stand_in import StandInServer, make_bench, measure, points_of, slope, stair
 
@@ -312,16 +313,7 @@ def records_of(plan: BucketPlan, measured: Measured) -> list[dict[str, object]]:
     for name in ("profile", "steps", "prediction", "mean_error"):
         for case in cases(plan, name):
             judgement = case_kind(name).judge(case, plan, measured)
-            judged = JudgedCase(
-                case=case,
-                digest="0",
-                node_id=case.id,
-                device="cpu:0",
-                fingerprint="f",
-                duration_s=1.0,
-                judgement=replace(judgement, engine=plan.engine),
-            )
-            found.append(dict(judged.to_json()))
+            found.append(judged_record(case, replace(judgement, engine=plan.engine)))
     return found
 
 
