@@ -40,6 +40,9 @@ class Batch:
     that finished since the loop last looked. `no_prefill` are the passes of every plan that only decodes. `blocks` may
     be replaced by others of its kind before anybody arrives.
 
+    `lingers` says that who ends keeps slot and blocks for one iteration more: where an iteration is planned before the
+    one ahead of it has ended, nobody knows yet who ended there (vLLM's asynchronous scheduler).
+
     `step` counts the iterations that decoded, `grown_at` is the last of them for which there is room, and at step s
     num_growing[s % block size] of the running requests take a block. `finishes` says at which step who ends.
     """
@@ -68,6 +71,8 @@ class Batch:
         self._full: list[BatchMember] = []  # started with a full last block, and need one before they decode
         self.grown_at = -1
         self._dropped: list[int] = []
+        self.lingers = False
+        self._lingering: list[BatchMember] = []
         self._decode: tuple[int, ...] | None = None
         self._decode_only: IterationPlan | None = None
 
@@ -121,13 +126,40 @@ class Batch:
             for request in plan.finishing:
                 self._start(self.in_flight.pop(request))
         self.iteration += 1
+        if self._lingering:
+            self.end_lingering()
         if self.finishes.first <= self.step:
             for member in self.finishes.take(self.step):
                 member.close_segment(self.iteration)
-                self._release(member)
+                self._stop(member)
                 self.ended.append(member)
+                if self.lingers:
+                    self._lingering.append(member)
+                else:
+                    self._free(member)
         if self._dropped:
             self._dropped = []
+
+    def end_lingering(self) -> None:
+        """Those who ended and linger free what they hold."""
+        for member in self._lingering:
+            self._free(member)
+        self._lingering = []
+
+    def take_dropped(self) -> Sequence[int]:
+        """Requests that were preempted and that no plan has told the executor of."""
+        dropped, self._dropped = self._dropped, []
+        return dropped
+
+    @property
+    def num_running(self) -> int:
+        """Those in flight or running; who lingers is neither."""
+        return len(self.admitted) - len(self._lingering)
+
+    @property
+    def is_anybody_kept_out(self) -> bool:
+        """Whether somebody waits while others linger."""
+        return bool(self._lingering and self.waiting)
 
     def take_ended(self) -> Sequence[BatchMember]:
         ended, self.ended = self.ended, []
@@ -251,7 +283,7 @@ class Batch:
     def _has_room(self, member: BatchMember) -> bool:
         """Whether the member still runs when a block has been made free for it."""
         while not self.blocks.num_free and member.id in self.running:
-            self._preempt(next(reversed(self.admitted.values())))
+            self._preempt(next(last for last in reversed(self.admitted.values()) if last not in self._lingering))
         return member.id in self.running
 
     def _make_scarce_room(self, growing: Sequence[BatchMember]) -> None:
@@ -300,18 +332,26 @@ class Batch:
         self._dropped.append(member.id)
 
     def _release(self, member: BatchMember) -> None:
-        self.blocks.release(member, self.blocks_of(member))
+        self._stop(member)
+        self._free(member)
+
+    def _stop(self, member: BatchMember) -> None:
+        """It runs no more, and keeps its slot and blocks."""
+        member.num_blocks = self.blocks_of(member)
         if member.grows_from_step is not None:
             remainder = member.grows_from_step % self.blocks.block_size_tokens
             del self._growing[remainder][member.id]
             self.num_growing[remainder] -= 1
             member.grows_from_step = None
-        member.num_blocks = 0
-        del self.admitted[member.id]
         if self.running.pop(member.id, None) is None:
             self.in_flight.pop(member.id, None)
         else:
             self._decode = self._decode_only = None
+
+    def _free(self, member: BatchMember) -> None:
+        self.blocks.release(member, member.num_blocks)
+        member.num_blocks = 0
+        del self.admitted[member.id]
 
 
 class Calendar:

@@ -83,7 +83,7 @@ class Replica:
             return None
         if self._sent:
             until_s = start_s
-        most = num_steady(batch) if until_s > start_s else 1
+        most = num_steady(batch) if until_s > start_s and not batch.is_anybody_kept_out else 1
         stretch = self.executor.run_decode(plan, start_s, until_s, most)
         if stretch is None:
             return None
@@ -91,7 +91,7 @@ class Replica:
             stretch,
             start_s,
             num_decode=len(plan.decode),
-            num_running=len(batch.admitted),
+            num_running=batch.num_running,
             num_waiting=len(batch.waiting),
         )
         if stretch.number > 1:
@@ -110,11 +110,17 @@ class Replica:
 
     def ran(self, plan: IterationPlan, outcome: IterationOutcome, start_s: float, end_s: float) -> None:
         batch = self.scheduler.batch
-        num_running, num_waiting = len(batch.admitted), len(batch.waiting)
+        num_running, num_waiting = batch.num_running, len(batch.waiting)
         self.log.append(start_s, end_s, plan, outcome, num_running=num_running, num_waiting=num_waiting)
         if self._watch:
             self._watch.ran(batch, plan, start_s, end_s)
         self._complete(plan)
+
+    def rest(self) -> None:
+        """Nothing was planned: who ended frees what it holds, and who was preempted holds nothing on the device."""
+        self.scheduler.batch.end_lingering()
+        for request in self.scheduler.batch.take_dropped():
+            self.executor.drop(request)
 
     def _complete(self, plan: IterationPlan) -> None:
         batch = self.scheduler.batch
@@ -171,10 +177,14 @@ class _Pace:
         for replica, plan, outcome in zip(self.replicas, plans, outcomes, strict=True):
             if plan is not None and outcome is not None:
                 replica.ran(plan, outcome, now_s, end_s)
+            else:
+                replica.rest()
         self._ended(now_s, end_s)
 
     def _rest(self) -> None:
-        """There is nothing to run; what came since the last plan was made is noticed at once."""
+        """There is nothing to run; what came since the last plan was made is noticed at once, and who ended."""
+        for replica in self.replicas:
+            replica.rest()
         if self._planned_s is None:
             self.free_s = math.inf
         self._planned_s = None
@@ -200,13 +210,15 @@ def serve_replicas(
     modelled seconds. Raises as loop.serve.
 
     Asynchronous: an iteration is planned when the one before it starts, as vLLM does by default, so that a request that
-    arrives while an iteration runs has its first one after the next. Stamped: such an engine noted the arrivals itself,
+    arrives while an iteration runs has its first one after the next, and one that ends there keeps its slot and its
+    blocks in the next. Stamped: such an engine noted the arrivals itself,
     between two of its iterations. In iterations that are simulated such a time lies anywhere, so it is taken as at the
     nearer end.
     """
     check_load(requests)
     for replica in replicas:
         check_scheduler(replica.scheduler, replica.executor, requests)
+        replica.scheduler.batch.lingers = is_asynchronous
     groups = [[replica] for replica in replicas] if together is None else [replicas]
     paces = [_Pace(group, together, is_asynchronous=is_asynchronous, is_stamped=is_stamped) for group in groups]
     pace_of = {id(replica): pace for pace in paces for replica in pace.replicas}

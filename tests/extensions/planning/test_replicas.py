@@ -169,3 +169,68 @@ def test_what_no_replica_holds_is_refused() -> None:
     replicas = [Replica(policy(), device(SECOND)) for _ in range(2)]
     with pytest.raises(WorkloadError, match="KV cache, which holds 64"):
         serve_replicas(requests((0.0, 60, 9)), replicas)
+
+
+def asynchronous_by_hand(load: Sequence[ServingRequest], most: int, chunk: int) -> dict[int, float]:
+    """First tokens of vLLM's asynchronous scheduler, iterations of 1 s, one at a time: iteration n + 1 is planned when
+    n starts, from what had arrived then and without knowing who ends in n; who has all tokens under way is given no
+    row, and keeps its slot until the output of n is seen. Nothing to plan: that output is waited for first."""
+    waiting, running, now, first = sorted(load, key=lambda each: each.arrival_s), [], 0.0, {}
+    done: dict[int, list[int]] = {each.id: [0, 0] for each in load}  # prompt tokens and output tokens under way
+    planned_at, seen = None, []  # seen: who ended in the iteration whose output is not seen yet
+    while waiting or running:
+        noticed = now if planned_at is None else planned_at
+        rows, room = [], chunk
+        for each in running:
+            if done[each.id][0] == each.prompt_tokens and done[each.id][1] < each.output_tokens:
+                rows.append((each, 1))
+                room -= 1
+        candidates = [each for each in running if done[each.id][0] < each.prompt_tokens]
+        while room > 0 and (candidates or (waiting and len(running) < most and waiting[0].arrival_s <= noticed)):
+            if candidates:
+                each = candidates.pop(0)
+            else:
+                running.append(each := waiting.pop(0))
+            rows.append((each, min(room, each.prompt_tokens - done[each.id][0])))
+            room -= rows[-1][1]
+        running = [each for each in running if each not in seen]
+        seen = []
+        if not rows:
+            now = max(now, waiting[0].arrival_s) if waiting and planned_at is None and not running else now
+            planned_at = None
+            continue
+        planned_at, now = now, now + 1.0
+        for each, number in rows:
+            state = done[each.id]
+            if state[0] < each.prompt_tokens:
+                state[0] += number
+            if state[0] == each.prompt_tokens:
+                state[1] += 1
+                first.setdefault(each.id, now)
+                if state[1] == each.output_tokens:
+                    seen.append(each)
+    return first
+
+
+@given(load=loads(), most=st.integers(1, 3), chunk=st.integers(3, 9))
+def test_who_ends_keeps_its_slot_for_one_iteration_more(load: Sequence[ServingRequest], most: int, chunk: int) -> None:
+    """As in vLLM's asynchronous scheduler, where nobody lacks a block."""
+    device = VirtualExecutor(
+        DENSE, None, tensor_parallel=1, dtype="bf16", kv_capacity_tokens=4000, block_size_tokens=4, cost=SECOND
+    )
+    how = {"kv_blocks": 1000, "block_size_tokens": 4, "chunk_size_tokens": chunk, "max_batch_size": most}
+    replica = Replica(make_scheduler("chunked", num_layers=DENSE.num_layers, **how), device)
+    served = serve_replicas(load, [replica], is_asynchronous=True)
+    assert {record.id: record.token_times_s[0] for record in served.records} == pytest.approx(
+        asynchronous_by_hand(load, most, chunk)
+    )
+
+
+@pytest.mark.parametrize(("is_asynchronous", "third_s"), [(True, 4.0), (False, 3.0)])
+def test_the_third_of_three_on_two_slots(is_asynchronous: bool, third_s: float) -> None:
+    served = serve_replicas(
+        requests((0.0, 10, 2), (0.0, 10, 4), (0.0, 10, 2)),
+        [Replica(policy(chunk_size_tokens=64, max_batch_size=2), device(SECOND))],
+        is_asynchronous=is_asynchronous,
+    )
+    assert served.records[2].token_times_s[0] == pytest.approx(third_s)

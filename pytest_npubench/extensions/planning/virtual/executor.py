@@ -92,6 +92,10 @@ class VirtualExecutor:
 
     def end(self, request: int) -> None:
         self._present.discard(request)
+        self.drop(request)
+
+    def drop(self, request: int) -> None:
+        """It holds nothing, and may come again."""
         self._tokens.drop(request)
 
     def export_kv(self, request: int) -> tuple[int, object]:
