@@ -13,7 +13,6 @@ from concurrent.futures import Future
 from functools import partial
 from io import IOBase
 from itertools import islice, pairwise, repeat
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from pytest_npubench.core.clock import perf_counter
@@ -86,9 +85,7 @@ class RepeatedCall:
     def __enter__(self) -> RepeatedCall:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         if self._loop is not None:
             _close(self._loop)
 

@@ -106,16 +106,8 @@ def _baselines_side(label: str, directory: Path) -> Side:
                 new = _OpenSource(started_at=began, facts=facts, whole=stack is not None)
                 source = sessions.setdefault((session.session, file.key), new)
                 for metric, kept in session.metrics.items():
-                    quantity = case.metrics[metric]
-                    source.observations[current, metric] = Observation(
-                        case=current,
-                        digest=digest,
-                        metric=metric,
-                        unit=quantity.unit,
-                        better=quantity.better,
-                        gate=quantity.gate,
-                        margin=quantity.margin,
-                        processes=kept.processes,
+                    source.observations[current, metric] = Observation.of_quantity(
+                        current, digest, metric, case.metrics[metric], kept.processes
                     )
     return make_side(label, (source.closed(name, [name]) for (name, _), source in sessions.items()))
 

@@ -181,16 +181,7 @@ class Regression:
     @cached_property
     def _metrics(self) -> tuple[Observation, ...]:
         return tuple(
-            Observation(
-                case=case,
-                digest=digest,
-                metric=metric,
-                unit=quantity.unit,
-                better=quantity.better,
-                gate=quantity.gate,
-                margin=quantity.margin,
-                processes=(),
-            )
+            Observation.of_quantity(case, digest, metric, quantity, ())
             for case, digest in self.collected
             for metric, quantity in self.baselines.quantities(case, digest=digest).items()
             if quantity.gate in STATISTICAL

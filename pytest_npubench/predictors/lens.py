@@ -145,12 +145,10 @@ class LensPredictor:
         low_s, high_s = self._interval(self.batch_work(requests, attention, finished), coverage)
         return Band(low_s=float(low_s), high_s=float(high_s), coverage=coverage)
 
-    def error_shares(
-        self, requests: Sequence[tuple[int, int]], attention: Attention = "padded", finished: Finished = "grow"
-    ) -> dict[object, Share]:
+    def error_shares(self, requests: Sequence[tuple[int, int]], finished: Finished) -> dict[object, Share]:
         """What each measured point adds to the error of predict_batch, by bucket and place in it; errors as in
         band_batch."""
-        work = self.batch_work(requests, attention, finished)
+        work = self.batch_work(requests, "padded", finished)
         return {
             key: Share(float(influence), error.variance_s2, error.num_samples - 1)
             for key, (influence, error) in influences(self.profile.buckets, work).items()

@@ -67,18 +67,10 @@ def table(
     )
 
 
-def series_table(
-    caption: str,
-    head: str,
-    rows: Sequence[str],
-    series: Mapping[str, Sequence[str]],
-    *,
-    note: str = "",
-    last: Sequence[tuple[str, ...]] = (),
-) -> Table:
+def series_table(caption: str, head: str, rows: Sequence[str], series: Mapping[str, Sequence[str]]) -> Table:
     """A column of cells for each series, beside what the rows are called."""
     cells = ((name, *(column[place] for column in series.values())) for place, name in enumerate(rows))
-    return Table(caption=caption, header=(head, *series), rows=(*cells, *last), note=note)
+    return Table(caption=caption, header=(head, *series), rows=tuple(cells))
 
 
 def of_kind(kind: str, parts: Iterable[PartT | None]) -> list[PartT]:

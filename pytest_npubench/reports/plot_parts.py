@@ -143,9 +143,9 @@ def log_axis(title: str, ticks: Sequence[float] = (), span: tuple[float, float] 
     return Axis(title=title, log=True, ticks=tuple(ticks), span=span)
 
 
-def category_axis(names: Iterable[str], title: str = "") -> Axis:
+def category_axis(names: Iterable[str]) -> Axis:
     """Names from top to bottom, as in a table, or from left to right."""
-    return Axis(title=title, names=tuple(dict.fromkeys(map(label, names))))
+    return Axis(title="", names=tuple(dict.fromkeys(map(label, names))))
 
 
 def milliseconds(values: Iterable[float | None]) -> list[float | None]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import multiprocessing
 from collections.abc import Callable, Collection, Sequence
 from multiprocessing.connection import wait
-from types import TracebackType
 from typing import Any
 
 from pytest_npubench.core.clock import monotonic
@@ -58,9 +57,7 @@ class ProcessPair:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
     def close(self) -> None:

@@ -224,13 +224,13 @@ class Baselines:
         check_results(group.results)
         return self._accept([group], accepted_at or now(), strict=True).paths
 
-    def accept_sessions(self, groups: Iterable[SessionResults], *, accepted_at: str | None = None) -> Accepted:
+    def accept_sessions(self, groups: Iterable[SessionResults]) -> Accepted:
         """Add several sessions at once, case by case: a case that cannot be accepted (see acceptance; its session was
         rejected, or it was reset since) is left out and named, the others enter.
 
         Raises BaselineError, before any file is written, where a file cannot be read.
         """
-        return self._accept(groups, accepted_at or now(), strict=False)
+        return self._accept(groups, now(), strict=False)
 
     def _accept(self, groups: Iterable[SessionResults], accepted_at: str, *, strict: bool) -> Accepted:
         with changing(self.directory, missing_ok=True) as current:

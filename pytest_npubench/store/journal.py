@@ -16,7 +16,6 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from itertools import pairwise
 from pathlib import Path
-from types import TracebackType
 
 from pytest_npubench.core.regular_file import read_bytes
 from pytest_npubench.core.secret import masked
@@ -129,9 +128,7 @@ class JournalWriter:
     def __enter__(self) -> JournalWriter:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
     def _append(self, record: Mapping[str, object]) -> None:

@@ -29,9 +29,9 @@ def test_columns_that_nobody_knows_are_left_out_but_the_first() -> None:
 
 
 def test_a_series_table_stands_its_series_side_by_side() -> None:
-    found = build.series_table("T", "tokens", ("1", "2"), {"p": ("a", "b"), "q": ("c", "d")}, last=(("all", "e", "f"),))
+    found = build.series_table("T", "tokens", ("1", "2"), {"p": ("a", "b"), "q": ("c", "d")})
     assert found.header == ("tokens", "p", "q")
-    assert found.rows == (("1", "a", "c"), ("2", "b", "d"), ("all", "e", "f"))
+    assert found.rows == (("1", "a", "c"), ("2", "b", "d"))
 
 
 def test_series_differ_by_symbol_as_well_as_by_colour() -> None:

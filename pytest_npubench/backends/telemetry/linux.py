@@ -78,14 +78,14 @@ def has_children() -> bool:
     return True
 
 
-def own_processes(proc: Path = PROC) -> set[int]:
+def own_processes() -> set[int]:
     """This process, its children, and those that started it, which may hold a device while they wait for us.
 
     In a worker of pytest-xdist its siblings too: our device lock keeps them apart in time.
     """
-    processes = _processes(proc)
+    processes = _processes(PROC)
     above = _above(os.getpid(), processes)
-    return {os.getpid(), *above, *_below(_root(above, proc), processes)}
+    return {os.getpid(), *above, *_below(_root(above, PROC), processes)}
 
 
 def process_name(pid: int, proc: Path = PROC) -> str:

@@ -12,7 +12,6 @@ import os
 import struct
 import sys
 from functools import cache
-from types import TracebackType
 
 from pytest_npubench.core.clock import monotonic
 
@@ -32,9 +31,7 @@ class Alarm:
             self._loop.add_reader(self._file, self._ring)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         if self._file is not None:
             self._loop.remove_reader(self._file)
             os.close(self._file)

@@ -16,7 +16,6 @@ import json
 import socket
 from collections.abc import Callable
 from contextlib import suppress
-from types import TracebackType
 from typing import Any, cast
 from urllib.parse import urlsplit
 
@@ -129,9 +128,7 @@ class Connections:
             await asyncio.wait_for(self._looked_up(), self._endpoint.connect_timeout_s)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *raised: object) -> None:
         for connection in tuple(self._open):
             connection.abort()
         for _ in range(CLOSING_TURNS):  # of the loop, in which transports close their sockets

@@ -37,18 +37,15 @@ class NewTokens:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Iteration:
-    """One call of the engine that ran layers.
+class Scheduled:
+    """What one call of the engine runs through the layers.
 
     num_prefill_tokens: prompt tokens scheduled, those of a preempted request again; under layered prefill a prompt's
     tokens in each of its iterations, through num_prefill_layers of the layers (None: all).
     num_prefill_pairs: over these tokens, how many each attends to, as in a serving.log.IterationLog. num_running:
     admitted requests. kv_fraction: of the KV cache's blocks, those in use.
-    expert_activations: distinct experts of each layer summed over the layers; None where nothing counts them.
     """
 
-    start_s: float
-    end_s: float
     num_decode: int
     num_prefill_tokens: int
     num_prefill_layers: int | None
@@ -56,6 +53,15 @@ class Iteration:
     num_running: int
     num_waiting: int
     kv_fraction: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Iteration(Scheduled):
+    """One that ran. expert_activations: distinct experts of each layer summed over the layers; None where nothing
+    counts them."""
+
+    start_s: float
+    end_s: float
     expert_activations: int | None = None
 
 

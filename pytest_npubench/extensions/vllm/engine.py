@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pytest_npubench.errors import ConfigError
-from pytest_npubench.extensions.vllm.answer import NewTokens, VllmRequest
+from pytest_npubench.extensions.vllm.answer import NewTokens, Scheduled, VllmRequest
 from pytest_npubench.extensions.vllm.platform import VllmPlatform, running_platform
-from pytest_npubench.extensions.vllm.schedule_watch import Scheduled, ScheduleWatch
+from pytest_npubench.extensions.vllm.schedule_watch import ScheduleWatch
 from pytest_npubench.extensions.vllm.settings import EngineSettings, engine_arguments, environment
 from pytest_npubench.extensions.vllm.version import supported_vllm
 from pytest_npubench.extensions.vllm.vllm_errors import named_errors

@@ -6,24 +6,11 @@ preempted request, whose keys and values are made again).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+from pytest_npubench.extensions.vllm.answer import Scheduled
 from pytest_npubench.serving.iteration import PrefillRow
 from pytest_npubench.serving.log import prefill_pairs
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scheduled:
-    """answer.Iteration, without its times."""
-
-    num_decode: int
-    num_prefill_tokens: int
-    num_prefill_layers: int | None
-    num_prefill_pairs: int
-    num_running: int
-    num_waiting: int
-    kv_fraction: float
 
 
 class ScheduleWatch:

@@ -13,15 +13,14 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from typing import Protocol
 
 from pytest_npubench.core.clock import monotonic
 from pytest_npubench.engines.no_collection import no_collection
 from pytest_npubench.errors import ConfigError, NpubenchError
-from pytest_npubench.extensions.vllm.answer import Iteration, NewTokens, VllmAnswer, VllmRequest, VllmRun
-from pytest_npubench.extensions.vllm.schedule_watch import Scheduled
+from pytest_npubench.extensions.vllm.answer import Iteration, NewTokens, Scheduled, VllmAnswer, VllmRequest, VllmRun
 
 SPIN_S = 0.001  # sleep() comes back up to a millisecond late: the rest is spent looking at the clock
 
@@ -148,15 +147,5 @@ def _wait_until(due_s: float, now_s: Callable[[], float], sleep: Callable[[float
 
 
 def _iteration(ran: Scheduled, start_s: float, end_s: float, count_experts: Callable[[], int] | None) -> Iteration:
-    return Iteration(
-        start_s=start_s,
-        end_s=end_s,
-        num_decode=ran.num_decode,
-        num_prefill_tokens=ran.num_prefill_tokens,
-        num_prefill_layers=ran.num_prefill_layers,
-        num_prefill_pairs=ran.num_prefill_pairs,
-        num_running=ran.num_running,
-        num_waiting=ran.num_waiting,
-        kv_fraction=ran.kv_fraction,
-        expert_activations=None if count_experts is None else count_experts(),
-    )
+    activations = None if count_experts is None else count_experts()
+    return Iteration(**asdict(ran), start_s=start_s, end_s=end_s, expert_activations=activations)

@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_npubench.errors import ConfigError, MeasurementError
-from pytest_npubench.extensions.vllm.answer import NewTokens, VllmRequest, VllmRun
-from pytest_npubench.extensions.vllm.schedule_watch import Scheduled
+from pytest_npubench.extensions.vllm.answer import NewTokens, Scheduled, VllmRequest, VllmRun
 from pytest_npubench.extensions.vllm.serving_run import serve
 
 STARTED_S = 1000.0

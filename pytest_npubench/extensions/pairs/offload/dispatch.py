@@ -72,13 +72,12 @@ def run_unit(
     board: Board,
     work: Mapping[int, Callable[[], None]],
     *,
-    seed: int = 0,
     check: Callable[[], None] = _unasked,
 ) -> None:
     """Run all nodes of `unit`, each when it is ready and chosen; `check` may raise where the other unit is no more.
     Raises OtherUnitError where that one gave up or is silent for LIMIT_S, and whatever check and work raise."""
     try:
-        _run(_DispatchLine(dag, unit, policy, seed), board, work, check)
+        _run(_DispatchLine(dag, unit, policy), board, work, check)
     except BaseException:
         board.gave_up[:] = 1
         raise
@@ -103,11 +102,11 @@ def _run(line: _DispatchLine, board: Board, work: Mapping[int, Callable[[], None
 class _DispatchLine:
     """What one unit still has to do, and what of it is ready."""
 
-    def __init__(self, dag: SubgraphDag, unit: str, policy: str, seed: int) -> None:
+    def __init__(self, dag: SubgraphDag, unit: str, policy: str) -> None:
         self.left = list(dag.of(unit))
         self._dag = dag
         self._ready: list[int] = []
-        self._policy = None if policy == IN_ORDER else make_policy(policy, dag, seed=seed)
+        self._policy = None if policy == IN_ORDER else make_policy(policy, dag)
 
     def choose(self, flags: NDArray[np.uint8]) -> int | None:
         """Takes the next node out of those left; None where none may run."""

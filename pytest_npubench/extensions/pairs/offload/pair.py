@@ -8,7 +8,6 @@ with OffloadPair(ShadowSettings()) as pair:
 from __future__ import annotations
 
 import os
-from types import TracebackType
 
 from pytest_npubench.extensions.pairs.offload.experiments import name_of
 from pytest_npubench.extensions.pairs.offload.units import Figures
@@ -58,7 +57,5 @@ class OffloadPair:
     def __enter__(self) -> OffloadPair:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
