@@ -168,7 +168,7 @@ class DecoderLayer:
         arrays = {name: self._pair.view(array) for name, array in self._pair.call("layer_names").items()}
         for stage in stages_of(self._splits):
             for name in stage:
-                weight, _ = self._pair.call("operand_names", self.shape.matmul(name, self.num_tokens))
+                weight, *_ = self._pair.call("operand_names", self.shape.matmul(name, self.num_tokens))
                 arrays[name] = self._pair.view(weight)
         return arrays
 

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pytest_npubench.errors import PartitionError
+from pytest_npubench.extensions.pairs.partition.number_formats import FP32
 
 GPU, NPU = "gpu", "npu"
 ROLES = (GPU, NPU)
@@ -21,12 +22,14 @@ ROLES = (GPU, NPU)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Matmul:
-    """One operator: weight [rows, cols], activation [cols, tokens]. `name` is its place in a decoder: ffn_down."""
+    """One operator: weight [rows, cols], activation [cols, tokens]. `name` is its place in a decoder: ffn_down. dtype:
+    one of partition.number_formats."""
 
     name: str
     rows: int
     cols: int
     tokens: int
+    dtype: str = FP32
 
     @property
     def flops(self) -> int:

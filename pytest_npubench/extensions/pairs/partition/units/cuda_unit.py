@@ -13,29 +13,43 @@ import numpy as np
 
 from pytest_npubench.core.clock import perf_counter
 from pytest_npubench.errors import PartitionError
+from pytest_npubench.extensions.pairs.partition.number_formats import GROUP
 from pytest_npubench.extensions.pairs.partition.units.arena import SharedArena
 from pytest_npubench.extensions.pairs.partition.units.cuda_stream import CUDA_MECHANISMS, CudaStream
-from pytest_npubench.extensions.pairs.partition.units.operands import Array
+from pytest_npubench.extensions.pairs.partition.units.operands import PartArrays, part_arrays
 from pytest_npubench.extensions.pairs.partition.units.signals import FLAG
+from pytest_npubench.extensions.pairs.partition.units.torch_unit import scales_and_zeros, tensor_of
+
+INNER_K_TILES = 8  # how torch's kernel of 4-bit weights has them in memory: 128 columns at a time
 
 
 class CudaProduct:
     """One part on a device: calling it puts it on the stream, `deliver` copies the result into the arena."""
 
-    def __init__(self, stream: CudaStream, weight: Array, activation: Array, output: Array) -> None:
-        torch, self._stream, self._output = stream.torch, stream, output
-        self._host_activation = torch.from_numpy(np.ascontiguousarray(activation)).pin_memory()
-        shape = (weight.shape[0], activation.shape[0])
-        self._host_result = torch.empty(shape, dtype=torch.float32, pin_memory=True)
+    def __init__(self, stream: CudaStream, arrays: PartArrays) -> None:
+        torch, self._stream = stream.torch, stream
+        self._output = tensor_of(torch, arrays.output)
+        self._host_activation = tensor_of(torch, np.ascontiguousarray(arrays.activation)).pin_memory()
+        dtype, shape = self._output.dtype, (arrays.weight.shape[0], arrays.activation.shape[0])
+        self._host_result = torch.empty(shape, dtype=dtype, pin_memory=True)
         with stream.entered():
-            self._weight = torch.from_numpy(np.ascontiguousarray(weight)).to(stream.device)
-            self._activation = torch.empty(activation.shape, dtype=torch.float32, device=stream.device)
-            self._result = torch.empty(shape, dtype=torch.float32, device=stream.device)
+            self._weight = tensor_of(torch, np.ascontiguousarray(arrays.weight)).to(stream.device)
+            self._scales = None
+            if arrays.scales is not None:
+                self._weight = torch.ops.aten._convert_weight_to_int4pack(self._weight, INNER_K_TILES)
+                self._scales = scales_and_zeros(torch, arrays.scales).to(stream.device)
+            self._activation = torch.empty(arrays.activation.shape, dtype=dtype, device=stream.device)
+            self._result = torch.empty(shape, dtype=dtype, device=stream.device)
         stream.stream.synchronize()
 
     def work(self) -> None:
+        torch = self._stream.torch
         self._activation.copy_(self._host_activation, non_blocking=True)
-        self._stream.torch.mm(self._weight, self._activation.T, out=self._result)
+        if self._scales is None:
+            torch.mm(self._weight, self._activation.T, out=self._result)
+        else:
+            product = torch.ops.aten._weight_int4pack_mm(self._activation, self._weight, GROUP, self._scales)
+            self._result.copy_(product.T)
         self._host_result.copy_(self._result, non_blocking=True)
 
     def __call__(self) -> None:
@@ -43,7 +57,7 @@ class CudaProduct:
             self.work()
 
     def deliver(self) -> None:
-        np.copyto(self._output, self._host_result.numpy()[:, : self._output.shape[1]])
+        self._output.copy_(self._host_result[:, : self._output.shape[1]])
 
 
 class CudaUnit:
@@ -59,8 +73,8 @@ class CudaUnit:
         self._stream = CudaStream(torch, device, timeout_s)
         self.cache_bytes = self._stream.cache_bytes
 
-    def prepare(self, weight: Array, activation: Array, output: Array) -> Callable[[], object]:
-        return CudaProduct(self._stream, weight, activation, output)
+    def prepare(self, arrays: PartArrays) -> Callable[[], object]:
+        return CudaProduct(self._stream, arrays)
 
     def run(self, runs: Sequence[Callable[[], object]], mechanism: str) -> float | None:
         """runs: what `prepare` returned."""
@@ -100,14 +114,7 @@ class CudaGraphUnit:
 
     def build(self, key: str, spec: Mapping[str, Any]) -> float:
         """spec as matmul_kernels.build takes it."""
-        rows = slice(spec["first_row"], spec["first_row"] + spec["num_rows"])
-        first, padded = spec["first_token"], spec["padded_tokens"]
-        product = CudaProduct(
-            self._stream,
-            self._arena.view(spec["weight"])[rows],
-            self._arena.view(spec["activation"])[first : first + padded],
-            self._arena.view(spec["output"])[rows, first : first + spec["num_tokens"]],
-        )
+        product = CudaProduct(self._stream, part_arrays(self._arena, spec["operands"], spec["part"]))
         began_s = perf_counter()
         product()  # a capture may not allocate the library's workspace
         self._stream.stream.synchronize()

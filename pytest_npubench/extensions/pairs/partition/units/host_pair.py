@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from pytest_npubench.errors import RegistryError
 from pytest_npubench.extensions.pairs.partition.matmul import Matmul, Split
+from pytest_npubench.extensions.pairs.partition.number_formats import bf16_bits, decoded
 from pytest_npubench.extensions.pairs.partition.unit import SplitTiming, UnitFacts
 from pytest_npubench.extensions.pairs.partition.units.arena import SharedArena
 from pytest_npubench.processes.child import Child, hosted
@@ -87,15 +88,16 @@ class HostPair:
         return timing
 
     def output(self, matmul: Matmul) -> NDArray[np.float32]:
-        return self.view(self.call("output_name", matmul))
+        return decoded(self._arena.view(self.call("output_name", matmul)))
 
     def spoil_output(self, matmul: Matmul) -> None:
-        self._arena.view(self.call("output_name", matmul))[...] = np.nan
+        output = self._arena.view(self.call("output_name", matmul))
+        output[...] = np.nan if output.dtype == np.float32 else bf16_bits(np.array(np.nan, np.float32))
 
     def operands(self, matmul: Matmul) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Copies of weight [rows, cols] and activation [cols, tokens]."""
-        weight, activation = (self._arena.view(name) for name in self.call("operand_names", matmul))
-        return np.array(weight), np.array(activation[: matmul.tokens].T)
+        """Copies of weight [rows, cols] and activation [cols, tokens], as the numbers that their bits stand for."""
+        weight, activation, scales = (name and self._arena.view(name) for name in self.call("operand_names", matmul))
+        return decoded(weight, scales), decoded(activation[: matmul.tokens]).T
 
     def round_trips_s(self, mechanism: str, num_trips: int) -> tuple[float, ...]:
         self._check(mechanism)

@@ -1,6 +1,7 @@
 """Graphs of the static unit for parts of one matrix multiplication.
 
-weight [rows, cols] and activation [tokens, cols] lie in the arena and are read in place; a part multiplies some rows
+weight [rows, cols] and activation [tokens, cols] lie in the arena and are read in place, 4-bit weights are dequantised
+in the graph; a part multiplies some rows
 with its tokens padded to the graph's size, and copies what is not padding into the output [rows, tokens]. The
 activation array is longer than its tokens; the zeros behind them are the padding. One executable serves all parts of
 one (rows, cols, padded tokens).
@@ -16,24 +17,23 @@ import jax.numpy as jnp
 import numpy as np
 
 from pytest_npubench.core.clock import perf_counter
+from pytest_npubench.extensions.pairs.partition.number_formats import GROUP
 from pytest_npubench.extensions.pairs.partition.units.arena import SharedArena
+from pytest_npubench.extensions.pairs.partition.units.operands import part_arrays
 
-_executables: dict[tuple[int, int, int], Any] = {}
+_executables: dict[tuple[object, ...], Any] = {}
 
 
 def build(spec: Mapping[str, Any], arena: SharedArena) -> Callable[[], float]:
-    """spec: weight, activation, output (names in the arena), first_row, num_rows, first_token, num_tokens,
-    padded_tokens; fresh: compile even where there is such a graph."""
-    rows = slice(spec["first_row"], spec["first_row"] + spec["num_rows"])
-    weight = arena.view(spec["weight"])[rows]
-    first, num_tokens, padded = spec["first_token"], spec["num_tokens"], spec["padded_tokens"]
-    activation = arena.view(spec["activation"])[first : first + padded]
-    output = arena.view(spec["output"])[rows, first : first + num_tokens]
-    executable = _executable((*weight.shape, padded), fresh=bool(spec.get("fresh")))
-    on_device, read_activation = _placed(weight), _reader(activation)
+    """spec: operands (their names in the arena), part; fresh: compile even where there is such a graph."""
+    arrays = part_arrays(arena, spec["operands"], spec["part"])
+    weights = [arrays.weight] if arrays.scales is None else [arrays.weight, arrays.scales]
+    executable = _executable(arrays.activation, *weights, fresh=bool(spec.get("fresh")))
+    on_device, read_activation = [_placed(weight) for weight in weights], _reader(arrays.activation)
+    output, num_tokens = arrays.output, arrays.output.shape[1]
 
     def run() -> float:
-        result = np.asarray(executable(on_device, read_activation()))
+        result = np.asarray(executable(read_activation(), *on_device))
         began_s = perf_counter()
         np.copyto(output, result[:, :num_tokens])
         return perf_counter() - began_s
@@ -45,18 +45,35 @@ def forget() -> None:
     _executables.clear()
 
 
-def _executable(shape: tuple[int, int, int], *, fresh: bool) -> Any:
-    if fresh or shape not in _executables:
-        rows, cols, tokens = shape
-        weight = jax.ShapeDtypeStruct((rows, cols), jnp.float32)
-        activation = jax.ShapeDtypeStruct((tokens, cols), jnp.float32)
-        _executables[shape] = jax.jit(_product).lower(weight, activation).compile()
-    return _executables[shape]
+def _executable(*arrays: np.ndarray[Any, Any], fresh: bool) -> Any:
+    key = tuple((array.shape, array.dtype.str) for array in arrays)
+    if fresh or key not in _executables:
+        operands = (jax.ShapeDtypeStruct(array.shape, array.dtype) for array in arrays)
+        _executables[key] = jax.jit(_product).lower(*operands).compile()
+    return _executables[key]
 
 
-def _product(weight: jax.Array, activation: jax.Array) -> jax.Array:
-    """[rows, cols], [tokens, cols] -> [rows, tokens]"""
-    return jax.lax.dot_general(weight, activation, (((1,), (1,)), ((), ())), precision=jax.lax.Precision.HIGHEST)
+def _product(activation: jax.Array, weight: jax.Array, scales: jax.Array | None = None) -> jax.Array:
+    """[tokens, cols], [rows, cols] -> [rows, tokens]; summed in float32, uint16 are the bits of bfloat16"""
+    is_bf16 = activation.dtype == jnp.uint16
+    product = jax.lax.dot_general(
+        _numbers(weight) if scales is None else _dequantised(weight, _numbers(scales)),
+        _numbers(activation),
+        (((1,), (1,)), ((), ())),
+        precision=jax.lax.Precision.HIGHEST,
+        preferred_element_type=jnp.float32,
+    )
+    return jax.lax.bitcast_convert_type(product.astype(jnp.bfloat16), jnp.uint16) if is_bf16 else product
+
+
+def _numbers(bits: jax.Array) -> jax.Array:
+    return jax.lax.bitcast_convert_type(bits, jnp.bfloat16) if bits.dtype == jnp.uint16 else bits
+
+
+def _dequantised(packed: jax.Array, scales: jax.Array) -> jax.Array:
+    """[rows, cols / 2], [rows, groups] -> [rows, cols] in bfloat16"""
+    steps = jnp.stack((packed >> 4, packed & 15), axis=-1).astype(jnp.bfloat16) - 8
+    return (steps.reshape(*scales.shape, GROUP) * scales[..., None]).reshape(packed.shape[0], -1)
 
 
 def _placed(array: np.ndarray[Any, Any]) -> jax.Array:

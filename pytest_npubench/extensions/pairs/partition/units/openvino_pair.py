@@ -22,6 +22,7 @@ from openvino import opset13 as op
 from pytest_npubench.core.clock import perf_counter
 from pytest_npubench.errors import DeviceUnavailableError, MeasurementError, PartitionError
 from pytest_npubench.extensions.pairs.partition.matmul import GPU, NPU, ROLES, Matmul, Part, Split, check_split
+from pytest_npubench.extensions.pairs.partition.number_formats import FP32
 from pytest_npubench.extensions.pairs.partition.unit import SplitTiming, UnitFacts
 from pytest_npubench.extensions.pairs.partition.units.cores import last_cache_bytes
 from pytest_npubench.extensions.pairs.partition.units.openvino_requests import (
@@ -123,7 +124,9 @@ class OpenVinoPair:
         return MECHANISMS
 
     def load(self, matmul: Matmul, splits: Sequence[Split]) -> Mapping[Shape, float]:
-        """See UnitPair. Every part is run once, outside of any timing."""
+        """See UnitPair. Every part is run once, outside of any timing. Raises PartitionError for other than fp32."""
+        if matmul.dtype != FP32:
+            raise PartitionError(f"{matmul.name} in {matmul.dtype}: OpenVINO's pairs multiply in {FP32}")
         for split in splits:
             check_split(matmul, split)
         ends = [part.first_token + _num_tokens(part) for split in splits for part in split.parts]

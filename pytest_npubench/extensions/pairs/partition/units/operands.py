@@ -1,9 +1,10 @@
 """Weights, activations and outputs of the operators a pair has loaded, as named arrays in the arena.
 
-Seeded and fp32: weight [rows, cols] ~ N(0, 1/cols), activation [tokens, cols] ~ N(0, 1), so that outputs
+Seeded: weight [rows, cols] ~ N(0, 1/cols), activation [tokens, cols] ~ N(0, 1), so that outputs
 [rows, tokens] are of order 1 whatever the shape. An activation is stored by token, since the parts of
 activation-centric splits are then runs of memory, and is as long as its longest padded part reaches; the rows behind
-its tokens are zero. Operators of one name and shape share their weight whatever their tokens.
+its tokens are zero. Operators of one name and shape share their weight whatever their tokens. bf16 and w4a16
+(partition.number_formats) are these numbers rounded.
 """
 
 from __future__ import annotations
@@ -11,11 +12,14 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
+from pytest_npubench.errors import PartitionError
 from pytest_npubench.extensions.pairs.partition.matmul import Matmul, Part, Split
+from pytest_npubench.extensions.pairs.partition.number_formats import FP32, GROUP, W4A16, bf16_bits, quantised
 from pytest_npubench.extensions.pairs.partition.units.arena import SharedArena
 
 Array = NDArray[np.float32]
@@ -23,11 +27,23 @@ Array = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operands:
-    """Names in the arena of what one operator reads and writes."""
+    """Names in the arena of what one operator reads and writes. scales: of weights in 4 bits, else None."""
 
     weight: str
     activation: str
     output: str
+    scales: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartArrays:
+    """What one part of an operator reads and writes: weight [rows, cols], in 4 bits two columns a byte, with scales
+    [rows, groups]; activation [padded tokens, cols]; output [rows, tokens]. uint16 are the bits of bfloat16."""
+
+    weight: NDArray[Any]
+    activation: NDArray[Any]
+    output: NDArray[Any]
+    scales: NDArray[Any] | None = None
 
 
 class OperandStore:
@@ -38,20 +54,25 @@ class OperandStore:
 
     def make(self, matmul: Matmul, length: int, *, source: str | None = None) -> Operands:
         """Make what is not there yet. `source` names the activation, [length, cols]: operators of one source read the
-        same one. Raises MeasurementError where memory is short."""
+        same one. Raises MeasurementError where memory is short, PartitionError where 4-bit weights do not fill their
+        groups."""
+        if matmul.dtype == W4A16 and matmul.cols % GROUP:
+            raise PartitionError(f"{matmul.name} in {W4A16}: {matmul.cols} columns; want a multiple of {GROUP}")
         shape = f"{matmul.rows}x{matmul.cols}"
-        origin = source or f"{matmul.name}.{shape}"
+        origin, rounded = source or f"{matmul.name}.{shape}", "" if matmul.dtype == FP32 else f".{matmul.dtype}"
         names = Operands(
-            weight=weight_name(matmul),
-            activation=f"activation.{origin}.{matmul.tokens}.{length}",
-            output=f"output.{matmul.name}.{shape}.{matmul.tokens}",
+            weight=weight_name(matmul) + rounded,
+            activation=f"activation.{origin}.{matmul.tokens}.{length}{rounded}",
+            output=f"output.{matmul.name}.{shape}.{matmul.tokens}{rounded}",
+            scales=f"scales.{matmul.name}.{shape}" if matmul.dtype == W4A16 else None,
         )
-        self._make_weight(names.weight, matmul)
-        self._make_activation(names.activation, f"{origin}.{matmul.tokens}", (matmul.tokens, matmul.cols), length)
-        self._allocated(names.output, (matmul.rows, matmul.tokens))
+        number_type = np.float32 if matmul.dtype == FP32 else np.uint16
+        self._make_weight(names, matmul)
+        self._make_activation(names.activation, f"{origin}.{matmul.tokens}", matmul, length, number_type)
+        self._allocated(names.output, (matmul.rows, matmul.tokens), number_type)
         return names
 
-    def view(self, name: str) -> Array:
+    def view(self, name: str) -> NDArray[Any]:
         return self._arena.view(name)
 
     def fill(self, name: str, shape: tuple[int, ...], scale: float = 1.0) -> Array:
@@ -82,19 +103,35 @@ class OperandStore:
             self._arena.free(name)
         self._names.clear()
 
-    def _make_weight(self, name: str, matmul: Matmul) -> None:
-        self.fill(name, (matmul.rows, matmul.cols), matmul.cols**-0.5)
+    def _make_weight(self, names: Operands, matmul: Matmul) -> None:
+        shape, scale = (matmul.rows, matmul.cols), matmul.cols**-0.5
+        if matmul.dtype == FP32:
+            self.fill(names.weight, shape, scale)
+        elif names.weight not in self._names:
+            values = self._generator(weight_name(matmul)).standard_normal(shape, dtype=np.float32) * np.float32(scale)
+            if names.scales is None:
+                self._put(names.weight, bf16_bits(values))
+            else:
+                packed, scales = quantised(values)
+                self._put(names.weight, packed)
+                self._put(names.scales, scales)
 
-    def _make_activation(self, name: str, values: str, shape: tuple[int, int], length: int) -> None:
+    def _put(self, name: str, values: NDArray[Any]) -> None:
+        self._allocated(name, values.shape, values.dtype)[...] = values
+
+    def _make_activation(
+        self, name: str, values: str, matmul: Matmul, length: int, number_type: type[np.generic]
+    ) -> None:
         """Activations of one operator that differ in padding alone have the same values."""
         if name not in self._names:
-            array = self._allocated(name, (length, shape[1]))
-            array[: shape[0]] = self._generator(values).standard_normal(shape, dtype=np.float32)
+            array = self._allocated(name, (length, matmul.cols), number_type)
+            drawn = self._generator(values).standard_normal((matmul.tokens, matmul.cols), dtype=np.float32)
+            array[: matmul.tokens] = drawn if matmul.dtype == FP32 else bf16_bits(drawn)
 
-    def _allocated(self, name: str, shape: tuple[int, ...]) -> Array:
+    def _allocated(self, name: str, shape: tuple[int, ...], number_type: DTypeLike = np.float32) -> NDArray[Any]:
         if name in self._names:
             return self.view(name)
-        array = self._arena.allocate(name, shape, np.float32)
+        array = self._arena.allocate(name, shape, number_type)
         self._names.add(name)
         return array
 
@@ -112,15 +149,18 @@ def activation_length(matmul: Matmul, splits: Iterable[Split]) -> int:
     return max(matmul.tokens, *reached, 0)
 
 
+def part_arrays(arena: SharedArena, operands: Operands, part: Part) -> PartArrays:
+    """With as many tokens of the activation as the part's graph takes."""
+    rows = slice(part.first_row, part.first_row + part.num_rows)
+    tokens = slice(part.first_token, part.first_token + part.num_tokens)
+    return PartArrays(
+        weight=arena.view(operands.weight)[rows],
+        activation=arena.view(operands.activation)[part.first_token : part.first_token + part.padded_tokens],
+        output=arena.view(operands.output)[rows, tokens],
+        scales=None if operands.scales is None else arena.view(operands.scales)[rows],
+    )
+
+
 def part_spec(operands: Operands, part: Part) -> dict[str, object]:
     """What `matmul_kernels.build` wants for this part."""
-    return {
-        "weight": operands.weight,
-        "activation": operands.activation,
-        "output": operands.output,
-        "first_row": part.first_row,
-        "num_rows": part.num_rows,
-        "first_token": part.first_token,
-        "num_tokens": part.num_tokens,
-        "padded_tokens": part.padded_tokens,
-    }
+    return {"operands": operands, "part": part}

@@ -22,10 +22,11 @@ from pytest_npubench.extensions.pairs.partition.matmul import GPU, NPU, Matmul, 
 from pytest_npubench.extensions.pairs.partition.unit import SplitTiming, UnitFacts
 from pytest_npubench.extensions.pairs.partition.units.arena import SharedArena
 from pytest_npubench.extensions.pairs.partition.units.operands import (
-    Array,
     Operands,
     OperandStore,
+    PartArrays,
     activation_length,
+    part_arrays,
     part_spec,
     weight_name,
 )
@@ -68,7 +69,7 @@ class DynamicUnit(Protocol):
     def cache_bytes(self) -> int: ...
     @property
     def torch(self) -> Any: ...
-    def prepare(self, weight: Array, activation: Array, output: Array) -> Callable[[], object]: ...
+    def prepare(self, arrays: PartArrays) -> Callable[[], object]: ...
     def run(self, runs: Sequence[Callable[[], object]], mechanism: str) -> float | None: ...
     def round_trips_s(self, mechanism: str, num_trips: int) -> tuple[float, ...]: ...
 
@@ -108,7 +109,7 @@ class SplitUnits:
         self._gpu, self._npu = gpu, npu
         self._arguments, self._pids = arguments, dict(pids)
         self.torch = gpu.torch
-        self.store = OperandStore(arena, arguments["seed"])
+        self._arena, self.store = arena, OperandStore(arena, arguments["seed"])
         self._graphs: set[tuple[int, int, int]] = set()
         self._keys: set[str] = set()
         self._operands: dict[Matmul, Operands] = {}
@@ -190,9 +191,10 @@ class SplitUnits:
     def output_name(self, matmul: Matmul) -> str:
         return self._named(matmul).output
 
-    def operand_names(self, matmul: Matmul) -> tuple[str, str]:
+    def operand_names(self, matmul: Matmul) -> tuple[str, str, str | None]:
+        """The weight's, the activation's, and that of the weight's scales."""
         names = self._named(matmul)
-        return names.weight, names.activation
+        return names.weight, names.activation, names.scales
 
     def round_trips_s(self, mechanism: str, num_trips: int) -> tuple[float, ...]:
         unit = self._gpu if self._gpu.mechanisms else self._npu
@@ -261,15 +263,7 @@ class SplitUnits:
             self._npu.build(key, spec)
 
     def _gpu_runs(self, split: Split, operands: Operands) -> tuple[Callable[[], object], ...]:
-        return tuple(self._gpu_run(part, operands) for part in split.of(GPU))
-
-    def _gpu_run(self, part: Part, operands: Operands) -> Callable[[], object]:
-        rows = slice(part.first_row, part.first_row + part.num_rows)
-        tokens = slice(part.first_token, part.first_token + part.num_tokens)
-        view = self.store.view
-        return self._gpu.prepare(
-            view(operands.weight)[rows], view(operands.activation)[tokens], view(operands.output)[rows, tokens]
-        )
+        return tuple(self._gpu.prepare(part_arrays(self._arena, operands, part)) for part in split.of(GPU))
 
     def _named(self, matmul: Matmul) -> Operands:
         if matmul not in self._operands:

@@ -6,10 +6,14 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from pytest_npubench.core.clock import perf_counter
 from pytest_npubench.errors import DeviceUnavailableError
+from pytest_npubench.extensions.pairs.partition.number_formats import GROUP, steps_of
 from pytest_npubench.extensions.pairs.partition.units.cores import last_cache_bytes
-from pytest_npubench.extensions.pairs.partition.units.operands import Array
+from pytest_npubench.extensions.pairs.partition.units.operands import PartArrays
 
 
 class TorchUnit:
@@ -22,13 +26,18 @@ class TorchUnit:
         self.cache_bytes = last_cache_bytes(core)
         self.torch = import_torch()
 
-    def prepare(self, weight: Array, activation: Array, output: Array) -> Callable[[], object]:
-        """weight [rows, cols], activation [tokens, cols] -> output [rows, tokens]"""
-        from_numpy = self.torch.from_numpy
-        operands = from_numpy(weight), from_numpy(activation).T
-        out = from_numpy(output)
-        multiply = self.torch.mm
-        return lambda: multiply(*operands, out=out)
+    def prepare(self, arrays: PartArrays) -> Callable[[], object]:
+        """The product is written in place, that of 4-bit weights copied there."""
+        torch = self.torch
+        activation, out = tensor_of(torch, arrays.activation), tensor_of(torch, arrays.output)
+        if arrays.scales is None:
+            operands = tensor_of(torch, arrays.weight), activation.T
+            return lambda: torch.mm(*operands, out=out)
+        steps = torch.from_numpy(steps_of(arrays.weight)).int()
+        packed = torch.ops.aten._convert_weight_to_int4pack_for_cpu(steps, 1)
+        scales = scales_and_zeros(torch, arrays.scales)
+        multiply = torch.ops.aten._weight_int4pack_mm_for_cpu
+        return lambda: out.copy_(multiply(activation, packed, GROUP, scales).T)
 
     def run(self, runs: Sequence[Callable[[], object]], mechanism: str) -> float | None:
         """Seconds of all, None where there is nothing to do."""
@@ -41,6 +50,17 @@ class TorchUnit:
 
     def round_trips_s(self, mechanism: str, num_trips: int) -> tuple[float, ...]:
         raise AssertionError("nothing waits for a unit that computes in the caller's thread")
+
+
+def tensor_of(torch: Any, array: NDArray[Any]) -> Any:
+    """The array as a tensor in place; uint16 as the bfloat16 that it is."""
+    return torch.from_numpy(array).view(torch.bfloat16) if array.dtype == np.uint16 else torch.from_numpy(array)
+
+
+def scales_and_zeros(torch: Any, scales: NDArray[Any]) -> Any:
+    """[rows, groups] -> [groups, rows, 2], as torch's kernels of 4-bit weights take them: (q - 8) * scale + zero"""
+    factors = tensor_of(torch, scales).T
+    return torch.stack((factors, torch.zeros_like(factors)), dim=-1).contiguous()
 
 
 def import_torch() -> Any:
@@ -64,4 +84,5 @@ def import_torch_with_cuda(num_devices: int = 1) -> Any:
         raise DeviceUnavailableError(
             f"the pair needs {num_devices} CUDA devices; torch sees {torch.cuda.device_count()}"
         )
+    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False  # sums are in float32
     return torch

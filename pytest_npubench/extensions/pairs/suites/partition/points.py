@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pytest_npubench.campaign.points import VisitedOnce
 from pytest_npubench.campaign.visits import Columns, Visit
 from pytest_npubench.extensions.pairs.partition.matmul import Matmul, Split, row_split
+from pytest_npubench.extensions.pairs.partition.number_formats import FP32
 from pytest_npubench.extensions.pairs.partition.solver import Decision
 from pytest_npubench.extensions.pairs.partition.strategies import all_splits
 from pytest_npubench.extensions.pairs.partition.unit import (
@@ -131,8 +132,8 @@ class SplitPoint(OperatorPoint):
         )
         online = "/online" if split.prepares_online else ""
         mechanism = f"/{self.mechanism}" if self.mechanism else ""
-        cold = COLD if self.is_cold else ""
-        return f"{matmul.rows}x{matmul.cols}x{matmul.tokens}/{parts}{online}{mechanism}{cold}"
+        cold, dtype = COLD if self.is_cold else "", "" if matmul.dtype == FP32 else f".{matmul.dtype}"
+        return f"{matmul.rows}x{matmul.cols}x{matmul.tokens}{dtype}/{parts}{online}{mechanism}{cold}"
 
     def split_on(self, opened: OpenPair) -> Split:
         return self.split

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,8 @@ from hypothesis import strategies as st
 
 from pytest_npubench.errors import ConfigError, DeviceUnavailableError, MeasurementError, PartitionError, RegistryError
 from pytest_npubench.extensions.pairs.partition.matmul import GPU, NPU, Matmul, Part, Split
+from pytest_npubench.extensions.pairs.partition.number_formats import DTYPES
+from pytest_npubench.extensions.pairs.partition.output_check import check_split_computes, exact_product
 from pytest_npubench.extensions.pairs.partition.units import open_pair, pair_names
 from pytest_npubench.extensions.pairs.partition.units.cores import last_cache_bytes, two_cores
 from pytest_npubench.extensions.pairs.partition.units.host_pair import HostPair
@@ -74,6 +77,29 @@ def test_any_split_computes_the_product(pair: HostPair, drawn: tuple[Matmul, Spl
     pair.unload()
     pair.load(matmul, [split])
     assert_computes(pair, matmul, split, mechanism)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("tokens", [1, 5])
+def test_every_number_format_computes_its_product_on_both_units(pair: HostPair, dtype: str, tokens: int) -> None:
+    """Rounded from the same numbers: the formats' weights differ by what 8 or 4 bits leave out."""
+    matmul = Matmul(name="format", rows=64, cols=256, tokens=tokens, dtype=dtype)
+    pair.unload()
+    splits = [rows_shared(matmul, 64), rows_shared(matmul, 0, padded_tokens=8), rows_shared(matmul, 32)]
+    pair.load(matmul, splits)
+    for split in splits:
+        check_split_computes(pair, exact_product(pair, matmul), split)
+    whole = replace(matmul, dtype="fp32")
+    pair.load(whole, splits)
+    (weight, activation), (exact, _) = pair.operands(matmul), pair.operands(whole)
+    assert (weight.shape, activation.shape) == ((64, 256), (256, tokens))
+    off = np.abs(weight - exact).max() * 16  # the numbers are of order 1/16
+    assert {"fp32": off == 0, "bf16": 0.001 < off < 0.02, "w4a16": 0.1 < off < 1}[dtype]
+
+
+def test_weights_of_four_bits_fill_their_groups(pair: HostPair) -> None:
+    with pytest.raises(PartitionError, match="ffn_up in w4a16: 40 columns; want a multiple of 128"):
+        pair.load(replace(MATMUL, dtype="w4a16"), [rows_shared(MATMUL, 8)])
 
 
 def test_mechanisms_give_equal_outputs(pair: HostPair) -> None:

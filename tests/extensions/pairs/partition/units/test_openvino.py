@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -166,6 +167,8 @@ def test_what_a_pair_refuses(pair: Any) -> None:
     pair.unload()
     with pytest.raises(PartitionError, match="ffn_up was not loaded"):
         pair.run(MATMUL, SPLITS[0])
+    with pytest.raises(PartitionError, match="ffn_up in bf16: OpenVINO's pairs multiply in fp32"):
+        pair.load(replace(MATMUL, dtype="bf16"), SPLITS[:1])
     pair.load(MATMUL, SPLITS[:1])
     with pytest.raises(PartitionError, match=r"ffn_up: Part\(unit='npu'.* was not loaded"):
         pair.run(MATMUL, SPLITS[1])

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from pytest_npubench.core.hardware_reader import default_directory
-from pytest_npubench.extensions.pairs.partition.matmul import Matmul
-from pytest_npubench.extensions.pairs.suites.partition.points import DecisionPoint
+from pytest_npubench.extensions.pairs.partition.matmul import GPU, Matmul, alone
+from pytest_npubench.extensions.pairs.suites.partition.points import DecisionPoint, SplitPoint, SplitVisit
 from pytest_npubench.extensions.pairs.suites.partition.work import impossible
 from pytest_npubench.suites.hardware_files import load_all
 
@@ -34,6 +34,14 @@ def test_a_split_is_no_faster_than_both_units_together(plan, peak_per_s):
     reason = impossible(plan, [POINT], measured(1.0, 0.5))
     assert reason.startswith("faster than the device can be (0.5 of the time that its FLOP take at ")
     assert reason.endswith("(decision/1024x1024x64)")
+
+
+def test_a_core_may_have_a_unit_of_its_own_for_bfloat16():
+    """A time that no core takes in fp32 may be right in bf16: AMX is 16 times as fast."""
+    point = SplitPoint(matmul=replace(POINT.matmul, dtype="bf16"), split=alone(POINT.matmul, GPU))
+    row = {"total_s": FLOP / (8 * CORES), "gpu_s": None, "npu_s": None, "sync_s": 0.0}
+    assert impossible(HOST, [point], scripted({point: SplitVisit(**row)})) == ""
+    assert impossible(HOST, [point], scripted({point: SplitVisit(**{**row, "total_s": FLOP / (32 * CORES)})})) != ""
 
 
 def test_without_peaks_nobody_knows():

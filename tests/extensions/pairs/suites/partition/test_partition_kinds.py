@@ -10,6 +10,7 @@ import pytest
 from extensions.pairs.suites.judging import judgement_on, metric
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.errors import MeasurementError, RegistryError
+from pytest_npubench.extensions.pairs.partition.number_formats import DTYPES
 from pytest_npubench.extensions.pairs.suites.partition import SUITE
 from pytest_npubench.extensions.pairs.suites.partition.kinds.decoder_layer import LayerVisit
 from pytest_npubench.extensions.pairs.suites.partition.points import OverlapVisit, RoundTripVisit, StreamVisit
@@ -269,6 +270,27 @@ def test_a_decoder_layer_against_the_better_unit_alone():
         assert found.detail.gpu_s == pytest.approx(7 * MS)
         assert found.detail.sync_s == pytest.approx(1 * MS)
         assert found.measured_s == pytest.approx(4 * MS)
+
+
+def test_number_formats_are_held_against_fp32_and_what_pays_nothing_says_so():
+    """The fastest way of each: fp32 6 ms, bf16 3 ms, 4-bit weights 12 ms."""
+    plan = partition_plan()
+    names = [case.axis("operator") for case in cases(plan, "precision")]
+    assert names == ["ffn_down"] * 2, "64 columns fill no group of 128"
+    for phase, weights in (("prefill", "warm"), ("decode", "cold")):
+        (case,) = [case for case in cases(plan, "precision") if case.axis("phase") == phase]
+        points = case_kind("precision").points(case, plan)
+        assert len({point.name for point in points}) == 9
+        assert {point.is_cold for point in points} == {phase == "decode"}
+        times_s = (8, 9, 6, 3, 4, 5, 12, 14, 13)
+        row = {point: split_visit(value * MS) for point, value in zip(points, times_s, strict=True)}
+        found = judgement_on(case, plan, scripted(row, row))
+        assert found.what == f"fp32 / other number formats, {weights} weights: bf16 x2, w4a16 x0.5"
+        assert [metric(found, f"{dtype}_s").value for dtype in DTYPES] == pytest.approx([6 * MS, 3 * MS, 12 * MS])
+        assert [each.says.split()[0:2] for each in found.detail.formats[1:]] == [["pays"], ["pays", "nothing"]]
+        assert [each.split_s for each in found.detail.formats] == pytest.approx([6 * MS, 5 * MS, 13 * MS])
+    openvino = replace(plan, partition=replace(plan.partition, pair="openvino:NPU,GPU"))
+    assert cases(openvino, "precision") == []
 
 
 def edge_rounds(padding_s):

@@ -40,7 +40,7 @@ NOTES = {
     ),
     "decoder_layer": (
         "A whole decoder layer, attention and feed-forward, median over the rounds: as the solver splits it, and on "
-        "each unit alone; its output is that of one unit. The speed-up is that over the best unit alone."
+        "each unit alone. The speed-up is that over the best unit alone. In decode the weights come from memory."
     ),
     "gpu_linear": (
         "One operator on the unit of dynamic shapes alone, median over the rounds. GPU-1: the time is flat up to a "
@@ -62,6 +62,11 @@ NOTES = {
         "One operator on the unit of static shapes alone, with a graph for each length, median over the rounds. NPU-1: "
         "the time goes up in stages; a width is told only where it explains the times better than a straight line."
     ),
+    "precision": (
+        "One operator in fp32, in bf16 and with weights of 4 bits (groups of 128, activations in bf16), each unit "
+        "alone and the rows in halves, median over the rounds. The speed-up is the fastest way in fp32 over the "
+        "fastest in this format. Every format is held against float64 with the numbers that its bits stand for."
+    ),
     "overlap": (
         "Operators that depend on each other, one after the other, each split over both units, with fast and with slow "
         "signals; queued are the same operators without dependencies. In decode the GPU has three quarters of the "
@@ -70,7 +75,7 @@ NOTES = {
     "solver": (
         "Every split of every strategy runs in each round. The best is chosen in half of the rounds; all times are "
         "from the other half, so that regret, decided / best - 1, can come out below 0. The speed-up is that over the "
-        "best unit alone."
+        "best unit alone. One token has weights from memory (cold); its warm figures stand beside."
     ),
     "sync_cost": (
         "GPU-2: a signal to the other unit and back, by each way of waiting; p99 needs 100 trips. The speed-ups are "
