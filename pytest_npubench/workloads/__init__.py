@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pytest_npubench.workloads.loading import FORMATS, load
     from pytest_npubench.workloads.published import PublishedLengths
     from pytest_npubench.workloads.quantiles import QuantileCurve
+    from pytest_npubench.workloads.reading import TimeUnit
     from pytest_npubench.workloads.rebuilt import RebuiltWorkload
     from pytest_npubench.workloads.sampling import LengthSample, Workload
     from pytest_npubench.workloads.trace import TraceWorkload
@@ -74,7 +75,9 @@ def register(workload: Workload) -> None:
     _registered[workload.name] = workload
 
 
-def workload(name_or_path: str | Path) -> Workload:
+def workload(
+    name_or_path: str | Path, *, time_unit: TimeUnit | None = None, block_tokens: int | None = None
+) -> Workload:
     """The workload of that name, or the trace in the file at that path (format found by itself, see `load`).
 
     Raises WorkloadError for an unknown name, listing the names and the nearest one, and for a file without a trace.
@@ -85,7 +88,7 @@ def workload(name_or_path: str | Path) -> Workload:
     if isinstance(name_or_path, Path) or _exists(name):
         from pytest_npubench.workloads.loading import load  # csv and json only where a file is read
 
-        return load(name_or_path)
+        return load(name_or_path, time_unit=time_unit, block_tokens=block_tokens)
     raise WorkloadError(_unknown(name))
 
 

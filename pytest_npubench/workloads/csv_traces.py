@@ -2,11 +2,12 @@
 
     azure           TIMESTAMP,ContextTokens,GeneratedTokens       TIMESTAMP 2023-11-16 18:15:46.6805900
     burstgpt        Timestamp,...,Request tokens,Response tokens  Timestamp in seconds; 0 response tokens: a failure
-    lengths         input_tokens,output_tokens                    arrival_s in seconds, where there is such a column
-    prefill-decode  num_prefill_tokens,num_decode_tokens          likewise
+    lengths         input_tokens,output_tokens                    arrivals in the column and unit of ARRIVALS
+    prefill-decode  num_prefill_tokens,num_decode_tokens          likewise (Vidur: arrived_at)
     llmservingsim   arrival_time_ns,input_toks,output_toks        arrival_time_ns in nanoseconds
 
-Columns may stand in any order and others may stand between them. Worked example: the azure rows at
+Columns may stand in any order and others may stand between them, which are named as not read. A column that seems to
+hold times in no known unit is refused, unless the user says the unit. Worked example: the azure rows at
 18:15:46.6805900 and 18:15:50.9951690 arrive at 0.0 s and 4.314579 s.
 """
 
@@ -23,12 +24,14 @@ from typing import TextIO
 from pytest_npubench.errors import WorkloadError
 from pytest_npubench.workloads.reading import (
     Row,
+    TimeUnit,
     TraceColumns,
     collect,
     number_from_text,
     opened,
     refuse,
     tokens_from_text,
+    unread,
 )
 
 _REFERENCE = datetime(2024, 1, 1, tzinfo=timezone.utc)  # only differences count; a near instant keeps the digits
@@ -51,38 +54,55 @@ def instant_from_text(text: str, path: Path, line: int, column: str) -> float:
     return (instant - _REFERENCE).total_seconds() + float(fraction or 0)
 
 
-def nanoseconds_from_text(text: str, path: Path, line: int, column: str) -> float:
-    """Seconds."""
-    return number_from_text(text, path, line, column) / 1e9
+ARRIVALS: dict[str, TimeUnit] = {
+    "arrival_s": "s",
+    "arrived_at": "s",
+    "arrival_time_s": "s",
+    "arrival_ms": "ms",
+    "arrival_time_ms": "ms",
+    "arrival_us": "us",
+    "arrival_time_us": "us",
+    "arrival_ns": "ns",
+    "arrival_time_ns": "ns",
+}
+"""Columns of arrivals, and their units."""
+SEEMS_TIME = re.compile("arriv|time|stamp|clock|_at$|seconds", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CsvFormat:
-    """The columns of one kind of file. An arrival column that is not required is used where the file has it."""
+    """The columns of one kind of file. arrival_column: None where it is one of ARRIVALS, if the file has one."""
 
     name: str
     input_column: str
     output_column: str
-    arrival_column: str
-    arrival_required: bool
-    clock: Clock
+    arrival_column: str | None = None
+    time_unit: TimeUnit = "s"
+    clock: Clock = number_from_text
 
     @property
     def required(self) -> tuple[str, ...]:
         lengths = (self.input_column, self.output_column)
-        return (self.arrival_column, *lengths) if self.arrival_required else lengths
+        return (self.arrival_column, *lengths) if self.arrival_column else lengths
 
-    def read(self, path: Path) -> TraceColumns:
-        """Reads every row of the file. Raises WorkloadError for a missing column and for the first wrong value."""
+    def read(self, path: Path, time_unit: TimeUnit | None = None) -> TraceColumns:
+        """Reads every row of the file. time_unit: of the arrivals, where the user says it. Raises WorkloadError for a
+        missing column, for the first wrong value, and for times in no unit that is known."""
         with opened(path) as stream:
-            return collect(self._rows(stream, path), path)
+            lines = _lines(stream, path)
+            header = _header(lines, path)
+            self._check_header(header, path)
+            arrival = self.arrival_column or _arrival_of(header, path, time_unit)
+            unit = time_unit or (ARRIVALS.get(arrival, "s") if arrival and not self.arrival_column else self.time_unit)
+            read = {self.input_column, self.output_column, arrival}
+            notes = unread([column for column in header if column and column not in read])
+            return collect(self._rows(lines, header, arrival, path), path, time_unit=unit, notes=notes)
 
-    def _rows(self, stream: TextIO, path: Path) -> Iterator[Row]:
-        lines = _lines(stream, path)
-        header = _header(lines, path)
-        self._check_header(header, path)
+    def _rows(
+        self, lines: Iterator[tuple[int, list[str]]], header: list[str], arrival_column: str | None, path: Path
+    ) -> Iterator[Row]:
         inputs, outputs = header.index(self.input_column), header.index(self.output_column)
-        arrival = header.index(self.arrival_column) if self.arrival_column in header else None
+        arrival = None if arrival_column is None else header.index(arrival_column)
         for line, cells in lines:
             if not cells:
                 continue  # a blank line
@@ -91,7 +111,7 @@ class CsvFormat:
             yield Row(
                 tokens_from_text(cells[inputs], path, line, self.input_column),
                 tokens_from_text(cells[outputs], path, line, self.output_column),
-                None if arrival is None else self.clock(cells[arrival], path, line, self.arrival_column),
+                None if arrival is None else self.clock(cells[arrival], path, line, header[arrival]),
             )
 
     def _check_header(self, header: list[str], path: Path) -> None:
@@ -109,42 +129,37 @@ AZURE = CsvFormat(
     input_column="ContextTokens",
     output_column="GeneratedTokens",
     arrival_column="TIMESTAMP",
-    arrival_required=True,
     clock=instant_from_text,
 )
 BURSTGPT = CsvFormat(
-    name="burstgpt",
-    input_column="Request tokens",
-    output_column="Response tokens",
-    arrival_column="Timestamp",
-    arrival_required=True,
-    clock=number_from_text,
+    name="burstgpt", input_column="Request tokens", output_column="Response tokens", arrival_column="Timestamp"
 )
-LENGTHS = CsvFormat(
-    name="lengths",
-    input_column="input_tokens",
-    output_column="output_tokens",
-    arrival_column="arrival_s",
-    arrival_required=False,
-    clock=number_from_text,
-)
-PREFILL_DECODE = CsvFormat(
-    name="prefill-decode",
-    input_column="num_prefill_tokens",
-    output_column="num_decode_tokens",
-    arrival_column="arrival_s",
-    arrival_required=False,
-    clock=number_from_text,
-)
+LENGTHS = CsvFormat(name="lengths", input_column="input_tokens", output_column="output_tokens")
+PREFILL_DECODE = CsvFormat(name="prefill-decode", input_column="num_prefill_tokens", output_column="num_decode_tokens")
 LLMSERVINGSIM = CsvFormat(
     name="llmservingsim",
     input_column="input_toks",
     output_column="output_toks",
     arrival_column="arrival_time_ns",
-    arrival_required=True,
-    clock=nanoseconds_from_text,
+    time_unit="ns",
 )
 CSV_FORMATS = (AZURE, BURSTGPT, LENGTHS, PREFILL_DECODE, LLMSERVINGSIM)
+
+
+def _arrival_of(header: list[str], path: Path, time_unit: TimeUnit | None) -> str | None:
+    """The column of arrivals in a file of lengths; None: it has none. Raises WorkloadError for a unit that is not known
+    and for several columns."""
+    columns = [column for column in header if column in ARRIVALS]
+    if not columns:
+        columns = [column for column in header if SEEMS_TIME.search(column)]
+        if columns and time_unit is None:
+            raise WorkloadError(
+                f"{path}, line 1: column {columns[0]!r} seems to hold times, in a unit that is not known; want "
+                f"--time-unit, or one of {', '.join(ARRIVALS)}"
+            )
+    if len(columns) > 1:
+        raise WorkloadError(f"{path}, line 1: columns {', '.join(columns)} all hold arrivals; want one of them")
+    return columns[0] if columns else None
 
 
 def _lines(stream: TextIO, path: Path) -> Iterator[tuple[int, list[str]]]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from pytest_npubench.errors import WorkloadError
 from pytest_npubench.workloads.csv_traces import CSV_FORMATS, csv_format_of
 from pytest_npubench.workloads.mooncake import read_mooncake
-from pytest_npubench.workloads.reading import TraceColumns, opened
+from pytest_npubench.workloads.reading import TimeUnit, TraceColumns, opened
 from pytest_npubench.workloads.sharegpt import CHARACTERS_PER_TOKEN, CountTokens, approximate_tokens, read_sharegpt
 from pytest_npubench.workloads.trace import TraceWorkload
 
@@ -21,8 +21,16 @@ _CSV_BY_NAME = {csv_format.name: csv_format for csv_format in CSV_FORMATS}
 FORMATS = (*_CSV_BY_NAME, "mooncake", "sharegpt")
 
 
-def load(path: str | Path, *, file_format: str | None = None, count_tokens: CountTokens | None = None) -> TraceWorkload:
-    """The trace in a file. count_tokens maps a text to its number of tokens; only ShareGPT files hold text.
+def load(
+    path: str | Path,
+    *,
+    file_format: str | None = None,
+    count_tokens: CountTokens | None = None,
+    time_unit: TimeUnit | None = None,
+    block_tokens: int | None = None,
+) -> TraceWorkload:
+    """The trace in a file. count_tokens maps a text to its number of tokens; only ShareGPT files hold text. time_unit
+    is that of the arrivals, block_tokens the tokens of each id of a prompt; None: as the file itself shows.
 
     file_format is one of FORMATS, or None to find it. Raises WorkloadError naming file, line, column and value.
     """
@@ -30,7 +38,12 @@ def load(path: str | Path, *, file_format: str | None = None, count_tokens: Coun
     if file_format is not None and file_format not in FORMATS:
         raise WorkloadError(f"unknown trace format {file_format!r}; want one of: {', '.join(FORMATS)}")
     name = file_format or _format_of(path)
-    columns = _read(path, name, count_tokens or approximate_tokens)
+    if name == "mooncake":
+        columns = read_mooncake(path, time_unit, block_tokens)
+    elif name == "sharegpt":
+        columns = read_sharegpt(path, count_tokens or approximate_tokens)
+    else:
+        columns = _CSV_BY_NAME[name].read(path, time_unit)
     approximate = name == "sharegpt" and count_tokens is None
     return TraceWorkload(
         name=path.name,
@@ -45,19 +58,12 @@ def load(path: str | Path, *, file_format: str | None = None, count_tokens: Coun
     )
 
 
-def _read(path: Path, name: str, count_tokens: CountTokens) -> TraceColumns:
-    if name == "mooncake":
-        return read_mooncake(path)
-    if name == "sharegpt":
-        return read_sharegpt(path, count_tokens)
-    return _CSV_BY_NAME[name].read(path)
-
-
 def _format_of(path: Path) -> str:
-    by_ending = {".jsonl": "mooncake", ".json": "sharegpt"}.get(path.suffix.lower())
+    ending = Path(path.name.lower().removesuffix(".gz")).suffix
+    by_ending = {".jsonl": "mooncake", ".json": "sharegpt"}.get(ending)
     if by_ending is not None:
         return by_ending
-    first = "" if path.suffix.lower() == ".csv" else _first_character(path)
+    first = "" if ending == ".csv" else _first_character(path)
     return {"{": "mooncake", "[": "sharegpt"}.get(first) or csv_format_of(path).name
 
 
@@ -72,6 +78,7 @@ def _note(columns: TraceColumns, approximate: bool) -> str:
         parts.append(f"{columns.num_unusable} more without a prompt or an answer left out")
     if approximate:
         parts.append(f"lengths approximated as {CHARACTERS_PER_TOKEN} characters a token, rounded up")
+    parts += columns.notes
     return "; ".join(parts)
 
 

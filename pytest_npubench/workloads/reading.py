@@ -1,6 +1,6 @@
 """What every trace reader shares: opening a user's file, checking one value, collecting rows into columns.
 
-A row is (input_tokens, output_tokens, arrival in seconds on the file's own clock or None), and what the prompt holds
+A row is (input_tokens, output_tokens, arrival on the file's own clock or None), and what the prompt holds
 where the file has ids of it. A row without a prompt or
 without an answer cannot be run, so it is left out and counted; in logs such rows are failed requests. Arrivals become
 seconds from the earliest row; a file out of time order is sorted by arrival, rows of one instant in file order.
@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, TextIO
+from typing import Literal, NamedTuple, TextIO
 
 from pytest_npubench.core import regular_file
 from pytest_npubench.errors import WorkloadError
@@ -26,10 +26,22 @@ _WANT_TOKENS = f"want a whole number of tokens from 0 to {MAX_TOKENS}"
 _WANT_TIME = "want a finite number"
 
 
+TimeUnit = Literal["s", "ms", "us", "ns"]
+UNITS: dict[TimeUnit, tuple[float, str]] = {
+    "s": (1.0, "seconds"),
+    "ms": (1e-3, "milliseconds"),
+    "us": (1e-6, "microseconds"),
+    "ns": (1e-9, "nanoseconds"),
+}
+"""What one is in seconds, and its name."""
+
+
 class Row(NamedTuple):
+    """arrival: in the unit that `collect` is given."""
+
     input_tokens: int
     output_tokens: int
-    arrival_s: float | None
+    arrival: float | None
     content: PromptContent | None = None
 
 
@@ -43,6 +55,14 @@ class TraceColumns:
     arrival_s: tuple[float, ...] | None
     num_unusable: int
     content: tuple[PromptContent, ...] | None = None
+    notes: tuple[str, ...] = ()
+    """What was taken for what, in words."""
+
+
+def unread(keys: Iterable[str]) -> tuple[str, ...]:
+    """In words, where there are any."""
+    names = ", ".join(keys)
+    return (f"not read: {names}",) if names else ()
 
 
 @contextmanager
@@ -104,8 +124,8 @@ def number_from_json(value: object, path: Path, line: int, column: str) -> float
     return float(value)
 
 
-def collect(rows: Iterable[Row], path: Path) -> TraceColumns:
-    """All rows as columns. Raises WorkloadError when no row is usable."""
+def collect(rows: Iterable[Row], path: Path, *, time_unit: TimeUnit = "s", notes: Sequence[str] = ()) -> TraceColumns:
+    """All rows as columns, arrivals in seconds. Raises WorkloadError when no row is usable."""
     usable: list[Row] = []
     num_rows = 0
     for row in rows:
@@ -116,23 +136,27 @@ def collect(rows: Iterable[Row], path: Path) -> TraceColumns:
         raise WorkloadError(f"{path} holds no requests; want at least one row")
     if not usable:
         raise WorkloadError(f"{path}: none of {num_rows} requests has both a prompt and an answer")
-    return _columns(usable, num_rows - len(usable))
+    return _columns(usable, num_rows - len(usable), time_unit, notes)
 
 
-def _columns(usable: list[Row], num_unusable: int) -> TraceColumns:
+def _columns(usable: list[Row], num_unusable: int, time_unit: TimeUnit, notes: Sequence[str]) -> TraceColumns:
     input_tokens, output_tokens, arrivals, contents = zip(*_by_arrival(usable), strict=True)
-    first = arrivals[0]
+    first, (unit_s, name) = arrivals[0], UNITS[time_unit]
+    span_s = 0.0 if first is None else (arrivals[-1] - first) * unit_s
+    rate = f", {(len(usable) - 1) / span_s:.3g} requests/s" if span_s else ""
+    taken = () if first is None else (f"over {span_s:.4g} s{rate}, stamps in {name}",)
     return TraceColumns(
         input_tokens=input_tokens,
         output_tokens=output_tokens,
-        arrival_s=None if first is None else tuple(arrival - first for arrival in arrivals),
+        arrival_s=None if first is None else tuple((arrival - first) * unit_s for arrival in arrivals),
         num_unusable=num_unusable,
         content=None if None in contents else contents,
+        notes=(*taken, *notes),
     )
 
 
 def _by_arrival(rows: list[Row]) -> list[Row]:
     """Sorted stably by arrival; as they are where the file holds no times."""
-    if rows[0].arrival_s is None:
+    if rows[0].arrival is None:
         return rows
-    return sorted(rows, key=lambda row: row.arrival_s or 0.0)
+    return sorted(rows, key=lambda row: row.arrival or 0.0)

@@ -1,5 +1,6 @@
 """Every trace format on small files, and every way a file can be wrong."""
 
+import gzip
 import json
 import os
 import re
@@ -102,6 +103,68 @@ def test_a_path_is_a_workload(form, write):
         (10, 20),
         (30, 40),
     }
+
+
+def _json_lines(*rows):
+    keys = ("timestamp", "input_length", "output_length", "hash_ids")
+    return "".join(
+        json.dumps(dict(zip(keys, row, strict=False)) | (row[4] if len(row) > 4 else {})) + "\n" for row in rows
+    )
+
+
+@pytest.mark.parametrize(
+    ("rows", "how", "span_s", "note"),
+    [
+        ([(61.114, 521, 9, list(range(33))), (121.114, 10, 9, [1])], {}, 60.0, "stamps in seconds; ids of 16 tokens"),
+        ([(61, 10, 9, [1], {"chat_id": 1}), (121, 10, 9, [1])], {}, 60.0, "stamps in seconds; ids of 16 tokens"),
+        ([(61, 521, 9, list(range(33))), (121, 10, 9, [1])], {}, 60.0, "stamps in seconds; ids of 16 tokens"),
+        ([(61.5, 521, 9), (121.5, 10, 9)], {}, 60.0, "stamps in seconds"),
+        ([(61, 521, 9, [1, 2]), (121, 10, 9, [1])], {}, 0.06, "stamps in milliseconds; ids of 512 tokens"),
+        ([(61.0, 521, 9), (121.0, 10, 9)], {}, 0.06, "stamps in milliseconds"),
+        ([(61.5, 521, 9, [1, 2]), (121.5, 10, 9, [1])], {"time_unit": "ms"}, 0.06, "in milliseconds; ids of 512"),
+        ([(61, 521, 9), (121, 10, 9)], {"time_unit": "us"}, 6e-5, "stamps in microseconds"),
+        ([(61, 521, 9, [1] * 9), (121, 10, 9, [1])], {"block_tokens": 64}, 0.06, "ids of 64 tokens"),
+        ([(61, 521, 9, None, {"model": "x"}), (121, 1, 9)], {}, 0.06, "not read: model"),
+    ],
+)
+def test_a_file_s_evidence_says_its_unit_and_what_an_id_is(rows, how, span_s, note, write):
+    """Mooncake's and Bailian's traces have the same keys."""
+    found = load(write(_json_lines(*rows), "trace.jsonl"), **how)
+    assert found.arrival_s == pytest.approx((0.0, span_s))
+    assert note in found.note
+    assert f"2 requests; over {span_s:.4g} s, {1 / span_s:.3g} requests/s" in found.note
+
+
+def test_evidence_that_contradicts_itself_is_asked_about(write):
+    path = write(_json_lines((61.5, 521, 9, [1, 2]), (121.5, 10, 9, [1])), "trace.jsonl")
+    with pytest.raises(
+        WorkloadError, match=r"stamps with a fraction, .* ids of 512 tokens, .*; want --time-unit s or ms"
+    ):
+        load(path)
+
+
+@pytest.mark.parametrize("lengths", ["input_tokens,output_tokens", "num_prefill_tokens,num_decode_tokens"])
+@pytest.mark.parametrize(
+    ("column", "unit_s"), [("arrived_at", 1.0), ("arrival_s", 1.0), ("arrival_ms", 1e-3), ("arrival_time_ns", 1e-9)]
+)
+def test_a_table_s_arrivals_are_in_the_unit_of_their_column(lengths, column, unit_s, write):
+    found = load(write(f"{column},{lengths},tier\n4.0,374,44,a\n8.5,396,109,b\n"))
+    assert found.arrival_s == pytest.approx((0.0, 4.5 * unit_s))
+    assert found.note.endswith("not read: tier")
+
+
+def test_times_in_no_known_unit_are_asked_about(write):
+    path = write("start_time,input_tokens,output_tokens\n4,374,44\n8,396,109\n")
+    with pytest.raises(WorkloadError, match="column 'start_time' seems to hold times, in a unit that is not known"):
+        load(path)
+    assert load(path, time_unit="ms").arrival_s == pytest.approx((0.0, 0.004))
+    with pytest.raises(WorkloadError, match="columns arrival_s, arrived_at all hold arrivals"):
+        load(write("arrival_s,arrived_at,input_tokens,output_tokens\n4,4,374,44\n"))
+
+
+def test_packed_files_are_read(write):
+    assert pairs(load(write(gzip.compress(LENGTHS.encode("utf-8-sig")), "trace.csv.gz"))) == ((10, 20), (30, 40))
+    assert pairs(load(write(gzip.compress(MOONCAKE.encode()), "t.jsonl.gz"))) == ((6955, 52), (6472, 26))
 
 
 def test_failed_requests_are_left_out_and_counted(write):

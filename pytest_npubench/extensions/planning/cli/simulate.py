@@ -115,6 +115,12 @@ def add_parser(commands: Commands, about: str) -> None:
     parser.add_argument("--rate", metavar="R", nargs="+", action="extend", type=rate, help="requests per second")
     parser.add_argument("--cv", type=_cv, help="of the gaps between arrivals (default: Poisson, which has 1)")
     parser.add_argument("--replay", action="store_true", help="the trace's own arrival times instead of --rate")
+    parser.add_argument(
+        "--time-unit", choices=("s", "ms", "us", "ns"), help="of a trace's arrivals (default: it shows)"
+    )
+    parser.add_argument(
+        "--block-tokens", metavar="N", type=token_count, help="of an id of a trace's prompts (default: it shows)"
+    )
     parser.add_argument("--seed", type=seed, default=0, help="of lengths, arrivals and router (default 0)")
     parser.add_argument("--chunk-size", metavar="TOKENS", type=token_count, help="default 512; hybrid 8192")
     parser.add_argument("--layer-groups", metavar="N", type=group_count, help="default: by the prompt's length")
@@ -332,7 +338,7 @@ def _drawn(
 ) -> tuple[dict[str, Any], list[tuple[float | None, tuple[ServingRequest, ...]]]]:
     from pytest_npubench.workloads import workload
 
-    lengths = workload(arguments.workload)
+    lengths = workload(arguments.workload, time_unit=arguments.time_unit, block_tokens=arguments.block_tokens)
     sample, loads = _loads(arguments, most_tokens, lengths)
     about = {
         "name": lengths.name,
