@@ -30,7 +30,7 @@ def capacity_of(rounds: Sequence[Sequence[ServedBlock]], target: float) -> Capac
     """The capacity within the rates tried, by the blocks of all rounds."""
     runs = [run for index, blocks in enumerate(rounds) for run in _runs(blocks, index)]
     rates = [run.rate_per_s for run in runs]
-    return estimate(runs, low=min(rates), high=max(rates), target=target)
+    return estimate(runs, low=min(rates), high=max(*rates, 1.01 * min(rates)), target=target)
 
 
 def capacity_metric(name: str, capacity: Capacity, rounds: Iterable[Sequence[ServedBlock]]) -> Metric:

@@ -174,7 +174,7 @@ def loaded(arguments: argparse.Namespace) -> dict[str, Any]:
 def _swept(arguments: argparse.Namespace) -> dict[str, Any]:
     """As `loaded`, of many rates; says on stderr what each came to. Raises NpubenchError."""
     from pytest_npubench.suites.server.lateness import why_late
-    from pytest_npubench.suites.server.sweep import SweptRate, knee, rates_of, sweep
+    from pytest_npubench.suites.server.sweep import SweptRate, in_words, knee, rates_of, sweep
 
     slo, target, asked = _slo(arguments), arguments.attainment or WANTED, _asked(arguments)
     assert slo is not None  # run has looked
@@ -201,7 +201,7 @@ def _swept(arguments: argparse.Namespace) -> dict[str, Any]:
         **asked.facts(arguments),
         "slo": {**asdict(slo), "attainment": target},
         "attained": not is_below,
-        "capacity": {"rate_per_s": capacity.rate_per_s, "interval": capacity.interval, "why": capacity.why},
+        "capacity": {"rate_per_s": capacity.rate_per_s, "interval": capacity.interval, "why": in_words(capacity, rows)},
         "knee_rate_per_s": knee(rows).rate_per_s,
         "alone": asdict(SweptRate.of(made.alone)),
         "at_once": asdict(SweptRate.of(made.at_once)),

@@ -1,4 +1,5 @@
-"""Sends blocks of requests to a server: a round sends one block of every load, each after all answers to the last."""
+"""Sends blocks of requests to a server: a round sends one block of every load, each after all answers to the last, and
+sweeps over rates."""
 
 from __future__ import annotations
 
@@ -18,7 +19,9 @@ from pytest_npubench.suites.server.asking import ServerAnswers, asked, fixed_pro
 from pytest_npubench.suites.server.blocks import LoadBlock, load_block
 from pytest_npubench.suites.server.loader import Loader
 from pytest_npubench.suites.server.plan import ServerPlan
-from pytest_npubench.suites.server.points import AnswerPoint, LoadPoint, ServerPoint
+from pytest_npubench.suites.server.points import AnswerPoint, LoadPoint, ServerPoint, SweepPoint
+from pytest_npubench.suites.server.spec import ServerLoad
+from pytest_npubench.suites.server.sweep import Sweep, sweep
 
 WARM_UP_ROUND = 99  # requests that no round sends
 NUM_WARM_UP_REQUESTS = 2
@@ -49,6 +52,10 @@ class ServerBench:
                 continue
             try:
                 self._requests(point, WARM_UP_ROUND)
+                if isinstance(point, SweepPoint) and self._slo(point.workload) is None:
+                    raise WorkloadError(
+                        f"no [[slo]] for {self._model} under {point.workload}: want the limits to sweep for"
+                    )
             except WorkloadError as error:
                 failures[point.name] = failure_reason(point.name, error)
         return failures
@@ -75,17 +82,25 @@ class ServerBench:
             if isinstance(point, AnswerPoint) and any(columns_of(row, point.name) for row in measured.rounds)
         }
 
-    def sample(self, point: ServerPoint, round_index: int) -> LoadBlock | ServerAnswers:
-        """A block, or answers. Raises MeasurementError where no request was answered, or not each fixed prompt."""
+    def sample(self, point: ServerPoint, round_index: int) -> LoadBlock | Sweep | ServerAnswers:
+        """A block, a sweep, or answers. Raises MeasurementError where none of a block's requests, or not each of the
+        fixed prompts, was answered."""
         if isinstance(point, AnswerPoint):
             asking = self._plan.server.asking
             return asked(self._loader.endpoint, fixed_prompts(asking.prompt, asking.token_ids))
+        if isinstance(point, SweepPoint):
+            slo, num_requests = self._slo(point.workload), self._plan.size.num_requests
+            assert slo is not None  # load() has looked
+            target = self._plan.server.attainment
+            return sweep(self._loader, point.workload, num_requests, slo=slo, target=target, seed=round_index)[0]
         requests = self._requests(point, round_index)
         run = self._loader.send(requests, f"{point.name}/{round_index}")
-        limits = self._plan.spec.slo_for(self._model, point.load.workload)
-        slo = Slo(ttft_s=limits.ttft_s, tbt_s=limits.tbt_s) if limits else None
-        return load_block(run, requests, rate_per_s=point.load.rate_per_s, slo=slo)
+        return load_block(run, requests, rate_per_s=point.load.rate_per_s, slo=self._slo(point.load.workload))
 
-    def _requests(self, point: LoadPoint, round_index: int) -> tuple[ServingRequest, ...]:
-        load = point.load
+    def _slo(self, workload: str) -> Slo | None:
+        limits = self._plan.spec.slo_for(self._model, workload)
+        return Slo(ttft_s=limits.ttft_s, tbt_s=limits.tbt_s) if limits else None
+
+    def _requests(self, point: LoadPoint | SweepPoint, round_index: int) -> tuple[ServingRequest, ...]:
+        load = point.load if isinstance(point, LoadPoint) else ServerLoad(workload=point.workload, rate_per_s=1.0)
         return self._loader.requests(load.workload, self._plan.size.num_requests, load.rate_per_s, round_index)

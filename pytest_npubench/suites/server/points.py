@@ -1,4 +1,4 @@
-"""What a server campaign measures: a block of requests of one load; and what it asks without measuring."""
+"""What a server campaign measures: a block of requests of one load, a sweep over rates; and what it asks."""
 
 from __future__ import annotations
 
@@ -20,6 +20,17 @@ class LoadPoint(VisitedOnce):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SweepPoint(VisitedOnce):
+    """Blocks of a workload at rates that are chosen as they go (sweep.py)."""
+
+    workload: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.workload}/sweep"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerPoint(VisitedOnce):
     """The server's answers to fixed prompts (asking.py): asked in the first round alone."""
 
@@ -28,4 +39,4 @@ class AnswerPoint(VisitedOnce):
         return "answers"
 
 
-ServerPoint = LoadPoint | AnswerPoint
+ServerPoint = LoadPoint | SweepPoint | AnswerPoint

@@ -34,6 +34,7 @@ from pytest_npubench.suites.server.loader import Loader
 NUM_ALONE = 5
 NUM_RATES = 10
 ABOVE_AT_ONCE = 2.0
+MORE_THAN_ANSWERED = 1.25  # a short block's throughput has its first and its last answer in it
 ALONE, AT_ONCE = "alone", "at-once"
 RowT = TypeVar("RowT", bound="SweptRate")
 
@@ -106,6 +107,14 @@ def rates_of(blocks: Sequence[LoadBlock]) -> tuple[SweptRate, ...]:
 def knee(rows: Sequence[RowT]) -> RowT:
     """The rate with the most requests answered a second for each second of their mean E2E."""
     return max(rows, key=lambda row: row.answered_per_s / row.e2e_mean_s if row.e2e_mean_s else 0.0)
+
+
+def in_words(capacity: Capacity, rows: Sequence[SweptRate]) -> str:
+    """Why a capacity is known or not, and whether blocks were too short for a queue to show."""
+    most = max(row.answered_per_s for row in rows)
+    if (capacity.rate_per_s or (capacity.interval or (0.0,))[0] or 0.0) <= MORE_THAN_ANSWERED * most:
+        return capacity.why
+    return f"{capacity.why}; more than the {most:.3g} requests/s that are answered: with more requests it is less"
 
 
 def sweep(

@@ -35,7 +35,7 @@ def judged(plan, *runs, slo=SLO):
 
 
 def test_the_suite_has_this_kind_and_a_case_for_each_workload_and_rate():
-    assert suite("server").kinds == ("answers", "open_load")
+    assert suite("server").kinds == ("answers", "capacity", "open_load")
     (quick,) = server_plans(SPECS["openai-server"], "quick")
     (nightly,) = server_plans(SPECS["openai-server"], "nightly")
     ids = [quick.case("server", "open_load", axes).id for axes in KIND.axes(quick)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from heapq import heapify, heapreplace
 
@@ -9,13 +10,21 @@ import numpy as np
 import pytest
 from scipy import optimize
 
+from pytest_npubench.campaign.points import Measured
 from pytest_npubench.engines.http.answer import HttpAnswer, HttpRequest
 from pytest_npubench.engines.http.load_run import HttpRun
 from pytest_npubench.errors import MeasurementError
 from pytest_npubench.serving.arrivals import poisson
 from pytest_npubench.serving.metrics import Slo
 from pytest_npubench.serving.request import ServingRequest
-from pytest_npubench.suites.server.sweep import NUM_RATES, Sweep, SweptRate, knee, rates_of, sweep
+from pytest_npubench.suites import case_kind
+from pytest_npubench.suites.server import SUITE
+from pytest_npubench.suites.server.sweep import NUM_RATES, Sweep, SweptRate, in_words, knee, rates_of, sweep
+from pytest_npubench.verdict import VerdictKind
+from pytest_npubench.verdict.case_record import Cases
+from pytest_npubench.verdict.result import JudgedCase
+
+from .conftest import server_plan
 
 SERVICE_S, LIMIT_S = 2.0, 5.0
 
@@ -121,8 +130,80 @@ def test_the_knee_has_the_most_answers_for_its_latency():
     assert knee(rows) is rows[1]
 
 
+def test_a_capacity_that_short_blocks_make_too_large_says_so():
+    """Of twelve requests on one slot, which answers 0.5 a second, the 11th waits 20 - 10 / rate s: 8 s at 0.83."""
+    made, capacity = sweep(SlotQueue(1), "any", 12, slo=Slo(ttft_s=8.0, tbt_s=9.0), target=0.9)
+    assert capacity.rate_per_s > 0.65
+    assert "that are answered: with more requests it is less" in in_words(capacity, rates_of(made.blocks))
+
+
 def test_what_fails_alone_is_tried_at_one_rate():
     """Gaps of 2 s miss a limit of 1 s."""
     found, capacity = sweep(SlotQueue(1), "any", 20, slo=Slo(ttft_s=LIMIT_S, tbt_s=1.0), target=0.9)
     assert (len(found.blocks), capacity.reached) == (1, False)
     assert capacity.interval == (None, found.blocks[0].rate_per_s)
+
+
+KIND = case_kind("capacity")
+
+
+def judged(*sweeps: Sweep, attainment: float = 0.9):
+    """The kind's one case on rounds that a journal has kept."""
+    plan = server_plan(slo=(LIMIT_S, 9.0), attainment=attainment)
+    (case,) = (plan.case(KIND.suite, KIND.name, axes) for axes in KIND.axes(plan))
+    (point,) = KIND.points(case, plan)
+    rows = [{f"{point.name}/{name}": tuple(values) for name, values in each.columns().items()} for each in sweeps]
+    return case, KIND.judge(case, plan, Measured(rounds=rows))
+
+
+def swept(slots: int, seed: int, tbt_s: float = 9.0) -> Sweep:
+    slo = Slo(ttft_s=LIMIT_S, tbt_s=tbt_s)
+    return sweep(SlotQueue(slots), "any", 60, slo=slo, target=0.9, seed=seed)[0]
+
+
+def test_a_night_with_fewer_slots_has_a_smaller_capacity():
+    """By more than the margin, in every round."""
+    wide, narrow = (judged(swept(slots, 0), swept(slots, 1))[1] for slots in (8, 4))
+    assert wide.verdict.kind is VerdictKind.PASSED
+    (capacity,), (less,) = wide.metrics, narrow.metrics
+    assert (capacity.name, capacity.better, capacity.margin) == ("capacity_requests_per_s", "higher", 0.1)
+    assert capacity.value == wide.detail.capacity_per_s == pytest.approx(planted(8, 60, LIMIT_S), rel=0.15)
+    assert less.value == pytest.approx(planted(4, 60, LIMIT_S), rel=0.15)
+    assert max(less.samples) < 0.9 * min(capacity.samples)
+    assert len(wide.detail.rates) == 2 * NUM_RATES
+
+
+def test_limits_that_an_idle_server_misses_fail_the_case_and_a_late_client_makes_it_invalid():
+    missed = judged(swept(2, 0, tbt_s=1.0), swept(2, 1, tbt_s=1.0))[1]
+    assert missed.verdict.kind is VerdictKind.FAILED
+    assert "fewer than 90% attain there in every round" in missed.verdict.reason
+    made = swept(2, 0)
+    late = replace(made, blocks=(replace(made.blocks[0], stalls_s=(0.0, 0.0, 99.0)), *made.blocks[1:]))
+    assert judged(late)[1].verdict.kind is VerdictKind.INVALID
+
+
+def test_a_quick_run_and_a_file_without_limits_have_no_sweeps():
+    assert not server_plan().includes("capacity")
+    assert not list(KIND.axes(server_plan(slo=None)))
+    assert not list(KIND.axes(server_plan(attainment=1.0)))
+
+
+def test_the_page_draws_latency_against_throughput():
+    """A line a latency, the knee and the capacity as marks, a row a rate."""
+    case, judgement = judged(swept(4, 0))
+    record = JudgedCase(
+        case=case,
+        digest="0123456789ab",
+        node_id="test_capacity",
+        device="server:0",
+        fingerprint=None,
+        duration_s=1.0,
+        campaign="c",
+        judgement=judgement,
+    ).to_json()
+    (curve, *_), _, (line,) = SUITE.parts(Cases.read([json.loads(json.dumps(record))]), ())
+    names = [series.name for series in curve.figure.series]
+    assert names == ["E2E, mean", "TTFT, p99", "TTFT, mean", "TBT, p99", "knee", "90% attain"]
+    assert all(len(series.x) == 1 for series in curve.figure.series[-2:])
+    assert len(curve.table.rows) == NUM_RATES
+    assert "capacity" in line

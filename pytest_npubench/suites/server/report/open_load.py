@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from pytest_npubench.reports import number_text
+from pytest_npubench.reports.build import of_each
 from pytest_npubench.reports.campaign_sections import sentences
 from pytest_npubench.reports.detail_parts import detail_parts
 from pytest_npubench.reports.page import Parts, Rounds
+from pytest_npubench.suites.server.kinds.capacity import CapacityDetail
 from pytest_npubench.suites.server.kinds.open_load import OpenLoadDetail
+from pytest_npubench.suites.server.report.capacity import capacity_line, throughput_chart
 from pytest_npubench.verdict.case_record import CaseRecord, Cases
 
 Load = CaseRecord[OpenLoadDetail]
@@ -16,19 +19,21 @@ NOTES = {
         "All times are the client's, from when a request was due: what the network takes is in them. Tokens of one "
         "event have one time, so gaps of 0 stand for tokens that came together. A case is invalid where the client's "
         "own part is over a tenth of what it measured."
-    )
+    ),
 }
 """By kind, what its figures mean."""
 
 
 def parts(cases: Cases, rounds: Rounds) -> Parts:
-    charts, tables = detail_parts(cases, notes=NOTES)
-    return tuple(charts), tuple(tables), sentences(lines(cases))
+    charts, tables = detail_parts(cases, pictured={"capacity": {"rates", "capacity_interval"}}, notes=NOTES)
+    curves = of_each(throughput_chart, cases.of("capacity", CapacityDetail))
+    return (*curves, *charts), tuple(tables), sentences(lines(cases))
 
 
 def lines(cases: Cases) -> list[str]:
     """Latency and attainment of each load, what failed, and how the client kept up."""
-    return list(map(_line, cases.of("open_load", OpenLoadDetail)))
+    swept = map(capacity_line, cases.of("capacity", CapacityDetail))
+    return [*map(_line, cases.of("open_load", OpenLoadDetail)), *swept]
 
 
 def _name(load: Load) -> str:
