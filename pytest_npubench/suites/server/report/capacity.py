@@ -31,8 +31,8 @@ def capacity_line(case: Swept) -> str:
     rate = (
         "capacity unknown" if detail.capacity_per_s is None else f"capacity {plain(detail.capacity_per_s)} requests/s"
     )
-    known = f", 95 % interval {plain(ends[0])} to {plain(ends[1])}" if ends and any(ends) else ""
-    return f"server under {detail.workload}: {rate}{known}; knee at {plain(detail.knee_per_s)}: {detail.why}"
+    interval = f", 95 % interval {plain(ends[0])} to {plain(ends[1])}" if ends and any(ends) else ""
+    return f"server under {detail.workload}: {rate}{interval}; knee at {plain(detail.knee_per_s)}: {detail.why}"
 
 
 def throughput_chart(case: Swept) -> Chart:
