@@ -26,7 +26,6 @@ from typing import Any
 
 from pytest_npubench.campaign.sharding import known_durations
 from pytest_npubench.campaign.watch import Watched
-from pytest_npubench.cli.profile_source import profile_from_journal
 from pytest_npubench.comparison.earlier_nights import EarlierNights
 from pytest_npubench.comparison.journal_sessions import journal_sessions
 from pytest_npubench.errors import NpubenchError
@@ -40,6 +39,7 @@ from pytest_npubench.store.journal_format import sealed, unsealed
 from pytest_npubench.store.journal_runs import chosen_sessions
 from pytest_npubench.store.json_text import decode
 from pytest_npubench.suites import shown
+from pytest_npubench.suites.buckets.profile_source import profile_from_journal
 from pytest_npubench.verdict.case_record import judgement_of
 
 SEED = 14

@@ -11,12 +11,12 @@ import pytest
 from made_records import HOST
 
 import pytest_npubench
-from pytest_npubench.cli.profile_source import profile_from_file
 from pytest_npubench.core import regular_file
 from pytest_npubench.errors import NpubenchError
 from pytest_npubench.extensions.pairs.partition.profile_file import read_profile
 from pytest_npubench.store.baselines import Baselines
 from pytest_npubench.store.journal import JournalWriter, read_journal
+from pytest_npubench.suites.buckets.profile_source import profile_from_file
 from pytest_npubench.suites.hardware_files import load_hardware
 from pytest_npubench.workloads.loading import load
 

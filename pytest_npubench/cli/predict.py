@@ -20,9 +20,9 @@ from pytest_npubench.plain_text import plain
 
 if TYPE_CHECKING:
     from pytest_npubench.cli.arguments import Commands
-    from pytest_npubench.cli.profile_source import SourcedProfile
     from pytest_npubench.predictors.lens import LensPredictor
     from pytest_npubench.predictors.profile import BucketProfile
+    from pytest_npubench.suites.buckets.profile_source import SourcedProfile
     from pytest_npubench.workloads.sampling import LengthSample
 
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
@@ -93,7 +93,11 @@ def _check_usage(parser: argparse.ArgumentParser, arguments: argparse.Namespace)
 
 
 def _profile(arguments: argparse.Namespace) -> SourcedProfile:
-    from pytest_npubench.cli.profile_source import estimates_from_journal, profile_from_file, profile_from_journal
+    from pytest_npubench.suites.buckets.profile_source import (
+        estimates_from_journal,
+        profile_from_file,
+        profile_from_journal,
+    )
 
     if arguments.profile is not None:
         return profile_from_file(arguments.profile)

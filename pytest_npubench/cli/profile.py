@@ -28,8 +28,8 @@ def add_parser(commands: Commands, about: str) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Raises JournalError and MeasurementError as profile_from_journal, OSError where nothing can be written."""
-    from pytest_npubench.cli.profile_source import profile_from_journal
     from pytest_npubench.store.journal_reader import read_journal
+    from pytest_npubench.suites.buckets.profile_source import profile_from_journal
 
     check_other_file(arguments.output, arguments.journal)
     sourced = profile_from_journal(read_journal(arguments.journal), arguments.campaign)

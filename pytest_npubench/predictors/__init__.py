@@ -19,7 +19,18 @@ if TYPE_CHECKING:
 LENS = "lens"
 ALL = "all"
 HELPERS = frozenset(
-    {"band", "prediction", "profile", "protocol", "ragged", "request_times", "transitions", "two_point", "work"}
+    {
+        "band",
+        "prediction",
+        "profile",
+        "protocol",
+        "ragged",
+        "request_times",
+        "transfer",
+        "transitions",
+        "two_point",
+        "work",
+    }
 )
 """The files of this folder that hold no predictor."""
 

@@ -15,6 +15,7 @@ from pytest_npubench.core.measurement import CompileRecord, CostRecord, Request
 from pytest_npubench.core.parts import Part
 from pytest_npubench.errors import MeasurementError
 from pytest_npubench.predictors.profile import BucketProfile
+from pytest_npubench.predictors.transfer import ProfileTransfer
 from pytest_npubench.predictors.two_point import ProfilePoint, count_cost
 
 if TYPE_CHECKING:
@@ -62,7 +63,9 @@ class ProfileSamples:
     batch. keys: the bucket of a length, None for the smallest that holds it. prefill_shared: a batch has one prefill,
     not one a prompt (LENS, Eq. 7). pads: whether lengths run padded to their buckets; else these are only where a slope
     was measured. estimates: what the compiler says of these buckets without running them; None with
-    the reason. parts: what rivals that add up parts are fitted on. run: what ran where; None with the reason."""
+    the reason. parts: what rivals that add up parts are fitted on. run: what ran where; None with the reason.
+    canaries_s: seconds of each canary kernel in the same rounds. transfer: another device's profile, and what both do
+    alike; None with the reason."""
 
     samples_s: Mapping[ProfilePoint, Sequence[float]]
     batch_size: int
@@ -78,6 +81,9 @@ class ProfileSamples:
     parts: PartSamples = NO_PARTS
     run: ModelRun | None = None
     why_no_run: str = "a journal does not say what model and device its rounds are of"
+    canaries_s: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    transfer: ProfileTransfer | None = None
+    why_no_transfer: str = "a journal is one device's; want a run with --npubench-transfer"
 
     @property
     def transitions_s(self) -> dict[int, float] | None:
@@ -98,14 +104,15 @@ class FittedPredictor(Protocol):
 
 class Predictor:
     """One way to predict. `name` is what options and reports call it, `about` one sentence with its source, `basis`
-    what has to be said wherever its figures stand; nothing where they rest on what was measured. `depths` and `parts`
-    are measured beside LENS's points where it is asked for."""
+    what has to be said wherever its figures stand; nothing where they rest on what was measured. `depths`, `parts` and
+    canary kernels are measured beside LENS's points where it is asked for."""
 
     name: ClassVar[str]
     about: ClassVar[str]
     basis: ClassVar[str] = ""
     depths: ClassVar[tuple[int, ...]] = ()
     """The numbers of layers of the shallow engines whose profile points it wants."""
+    needs_canaries: ClassVar[bool] = False
 
     def parts(self, buckets: Sequence[int]) -> tuple[Part, ...]:
         """The parts of the decoder that it wants timed alone, for these buckets."""

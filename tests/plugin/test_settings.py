@@ -27,7 +27,8 @@ def test_defaults(settings, pytester):
     found = settings()
     assert (found.profile, found.require, found.devices) == ("quick", (), None)
     assert (found.hardware, found.report, found.compile_cache) == (None, None, None)
-    unset = {"case_error": None, "mean_error": None, "predictors": (), "active_band": None, "no_graphs": False}
+    unset = {"case_error": None, "mean_error": None, "predictors": (), "active_band": None}
+    unset |= {"transfer": None, "no_graphs": False}
     assert found.of_suites == unset
     assert (found.lock_timeout, found.probe_timeout) == (10.0, 120.0)
     assert (found.accept, found.resume) == (False, False)
@@ -181,7 +182,7 @@ def test_every_setting_has_an_option(settings):
     of_suites = {option.name for suite in suites.usable() for option in suite.options}
     others = {"is_default_baselines", "remeasuring", "step_summary", "annotates", "of_suites"}
     assert set(Settings.__slots__) - others == names - of_suites
-    assert of_suites == {"case_error", "mean_error", "predictors", "active_band", "no_graphs"}
+    assert of_suites == {"case_error", "mean_error", "predictors", "active_band", "transfer", "no_graphs"}
 
 
 def test_a_limit_can_only_be_tightened(project):

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from made_records import judged_record
 
-from pytest_npubench.cli.profile_source import profile_from_journal
 from pytest_npubench.reports import html
 from pytest_npubench.reports.plot_parts import Shape
 from pytest_npubench.store.journal import Journal, read_journal
@@ -18,6 +17,7 @@ from pytest_npubench.suites import shown
 from pytest_npubench.suites.buckets.kinds.canary import CanaryDetail
 from pytest_npubench.suites.buckets.kinds.steps import StepsDetail
 from pytest_npubench.suites.buckets.profile_detail import ProfileDetail
+from pytest_npubench.suites.buckets.profile_source import profile_from_journal
 from pytest_npubench.suites.buckets.report.profile import host_lines
 from pytest_npubench.suites.buckets.report.section import continuous_lines
 from pytest_npubench.verdict import Verdict, VerdictKind

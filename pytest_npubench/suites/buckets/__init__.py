@@ -40,6 +40,7 @@ class Buckets(Suite):
         Option(
             "predictors", "NAME[,NAME]", "show rivals of LENS beside it, such as linear; all: every one", _rivals, ()
         ),
+        Option("transfer", "JOURNAL", "the run on another device whose profile the rival transferred scales", str),
         Option(
             "active_band",
             "FRACTION",

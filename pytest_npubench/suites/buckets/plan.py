@@ -49,6 +49,7 @@ class BucketPlan(EnginePlan):
     """One device, model and batch size under one run size, with the limits its predictions are held to.
 
     rivals: predictors that are judged beside LENS, which no case is held to, so they are no part of its settings.
+    transfer: the journal whose profile a rival scales to this device.
     is_online: a campaign of its own, in which requests are served as they arrive; its profile points are served too.
     is_search: a campaign of its own, in which engines of all batch sizes of `size` and of several bucket sets run the
     same requests; batch_size is the largest of them.
@@ -62,6 +63,7 @@ class BucketPlan(EnginePlan):
     case_error: float
     mean_error: float
     rivals: tuple[str, ...] = ()
+    transfer: str | None = None
     is_online: bool = False
     is_search: bool = False
     num_layers: int | None = None
@@ -269,6 +271,7 @@ def bucket_plans(
     case_error: float | None = None,
     mean_error: float | None = None,
     rivals: tuple[str, ...] = (),
+    transfer: str | None = None,
     active_band: float | None = None,
 ) -> Iterator[BucketPlan]:
     """One for each model and batch size of a profile; the limits are the hardware file's where none are given. None for
@@ -287,6 +290,7 @@ def bucket_plans(
                 mean_error=spec.mean_error if mean_error is None else mean_error,
                 engine=engine,
                 rivals=rivals,
+                transfer=transfer,
                 active_band=active_band,
             )
 
@@ -302,6 +306,7 @@ def chosen_plans(spec: HardwareSpec, choice: Choice) -> Iterator[BucketPlan]:
         case_error=_tightened("case_error", asked.get("case_error"), spec.case_error),
         mean_error=_tightened("mean_error", asked.get("mean_error"), spec.mean_error),
         rivals=asked.get("predictors", ()),
+        transfer=asked.get("transfer"),
         active_band=asked.get("active_band"),
     )
     every = tuple(plans)

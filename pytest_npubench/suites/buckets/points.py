@@ -20,6 +20,7 @@ DECLARED = "declared"
 ENERGY = "energy_j"
 RAN = "ran/"
 PEAK = "peak_bytes"
+CANARY = "canary/"
 SERVED = "served/"
 PAIR = "pair/"
 PROFILE = re.compile(r"profile/(\d{1,9})/(\d{1,9})")
@@ -114,6 +115,22 @@ class BucketPoint:
             if self.beside
             else [self.name, [[item.input_tokens, item.output_tokens] for item in self.requests], self.move]
         )
+
+
+def canary_name(kernel: str) -> str:
+    """Of a point that times a canary kernel."""
+    return f"{CANARY}{kernel}"
+
+
+def canary_samples(rounds: Iterable[Round]) -> dict[str, tuple[float, ...]]:
+    """Seconds of each canary kernel that any of these rounds has, over all of them."""
+    samples_s: dict[str, tuple[float, ...]] = {}
+    for row in rounds:
+        for name, values in row.items():
+            if name.startswith(CANARY):
+                kernel = name.removeprefix(CANARY)
+                samples_s[kernel] = (*samples_s.get(kernel, ()), *values)
+    return samples_s
 
 
 def served_name(workload: str) -> str:

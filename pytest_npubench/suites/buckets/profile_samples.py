@@ -15,7 +15,7 @@ from pytest_npubench.predictors.protocol import NO_PARTS, ModelRun, PartSamples,
 from pytest_npubench.predictors.two_point import ProfilePoint, fit
 from pytest_npubench.suites.buckets.estimated_binaries import estimated_profile
 from pytest_npubench.suites.buckets.plan import BucketPlan, is_continuous
-from pytest_npubench.suites.buckets.points import Variant, profile_name
+from pytest_npubench.suites.buckets.points import Variant, canary_samples, profile_name
 
 KeyT = TypeVar("KeyT")
 
@@ -47,6 +47,7 @@ def profile_samples(plan: BucketPlan, measured: Measured, buckets: Sequence[int]
         parts=_parts(plan, measured, buckets) if plan.rivals else NO_PARTS,
         run=run,
         why_no_run=why_no_run,
+        canaries_s=canary_samples(measured.rounds),
     )
 
 

@@ -55,8 +55,8 @@ def add_parser(subjects: Commands) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Status 1 where no batch size keeps the limits. Raises StoreError, WorkloadError, ConfigError, LengthError."""
-    from pytest_npubench.cli.profile_source import profile_from_file
     from pytest_npubench.extensions.planning.batch_search import batch_speed, best_batch, keeps_tbt, keeps_ttft
+    from pytest_npubench.suites.buckets.profile_source import profile_from_file
     from pytest_npubench.workloads import workload
 
     profiles = {str(path): profile_from_file(path).profile for path in arguments.profiles}

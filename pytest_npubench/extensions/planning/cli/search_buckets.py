@@ -70,8 +70,8 @@ def add_load(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Status 1 where no set keeps the limits. Raises StoreError, WorkloadError, ConfigError, LengthError."""
-    from pytest_npubench.cli.profile_source import profile_from_file
     from pytest_npubench.extensions.planning.bucket_search import Demand, best_sets, set_seconds
+    from pytest_npubench.suites.buckets.profile_source import profile_from_file
     from pytest_npubench.workloads import workload
 
     profile = profile_from_file(arguments.profile).profile

@@ -229,8 +229,8 @@ def uncalibrated_cost(paths: Sequence[Path], shape: DecoderShape) -> StepCost:
         from pytest_npubench.extensions.planning.virtual.table import read_table
 
         return read_table(paths[0], shape.num_layers)
-    from pytest_npubench.cli.profile_source import profile_from_file
     from pytest_npubench.extensions.planning.virtual.buckets import BucketCost
+    from pytest_npubench.suites.buckets.profile_source import profile_from_file
 
     profiles = [profile_from_file(path).profile for path in paths]
     if len({profile.batch_size for profile in profiles}) < len(profiles):

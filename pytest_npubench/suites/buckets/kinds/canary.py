@@ -15,7 +15,7 @@ from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.case import Axes, Case
 from pytest_npubench.engines.canary_kernels import KERNELS
 from pytest_npubench.suites.buckets.plan import BucketPlan
-from pytest_npubench.suites.buckets.points import BucketPoint
+from pytest_npubench.suites.buckets.points import BucketPoint, canary_name
 from pytest_npubench.verdict import judge_gates
 from pytest_npubench.verdict.result import Judgement, Metric
 
@@ -27,6 +27,14 @@ class CanaryDetail:
     kernel: str
 
 
+def canary_points(*kernels: str, beside: bool = False) -> tuple[BucketPoint, ...]:
+    """A point for each of these kernels; `beside`: they are measured for a rival alone."""
+    return tuple(
+        BucketPoint(name=canary_name(kernel), kernel=kernel, visit_s=CANARY_VISIT_S, beside=beside)
+        for kernel in kernels
+    )
+
+
 class CanaryKind:
     name = "canary"
     suite = "buckets"
@@ -35,8 +43,7 @@ class CanaryKind:
         return ((("kernel", kernel),) for kernel in KERNELS)
 
     def points(self, case: Case, plan: BucketPlan) -> tuple[BucketPoint, ...]:
-        kernel = str(case.axis("kernel"))
-        return (BucketPoint(name=f"canary/{kernel}", kernel=kernel, visit_s=CANARY_VISIT_S),)
+        return canary_points(str(case.axis("kernel")))
 
     def judge(self, case: Case, plan: BucketPlan, measured: Measured) -> Judgement:
         from pytest_npubench.stats.error import repeat_error

@@ -28,9 +28,11 @@ from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.visits import Round
 from pytest_npubench.core.case import Axes, Case
 from pytest_npubench.core.measurement import CostRecord, Phase
+from pytest_npubench.engines.canary_kernels import KERNELS
 from pytest_npubench.errors import NpubenchError
 from pytest_npubench.predictors import available, predictor
 from pytest_npubench.suites.buckets.active import is_settled
+from pytest_npubench.suites.buckets.kinds.canary import canary_points
 from pytest_npubench.suites.buckets.plan import BucketPlan, is_continuous, nominal_words
 from pytest_npubench.suites.buckets.points import BucketPoint, ran_in
 from pytest_npubench.suites.buckets.sampling import many_requests
@@ -38,7 +40,7 @@ from pytest_npubench.verdict import Gate, Verdict, VerdictKind, judge_gates
 from pytest_npubench.verdict.result import Judgement, Metric
 
 if TYPE_CHECKING:
-    from pytest_npubench.predictors.protocol import Predictor
+    from pytest_npubench.predictors.protocol import Predictor, ProfileSamples
     from pytest_npubench.stats.error import CaseError
 
 SETTLED_HALF_WIDTH = 0.01
@@ -131,6 +133,7 @@ def _beside(plan: BucketPlan, buckets: Sequence[int]) -> tuple[BucketPoint, ...]
             for depth in sorted(depths)
             for point in plan.profile_points(buckets)
         ),
+        *(canary_points(*KERNELS, beside=True) if any(rival.needs_canaries for rival in rivals) else ()),
         *(
             BucketPoint(
                 name=part.name, part=part, beside=True, visit_s=BESIDE_VISIT_S if part.operator else TRACE_VISIT_S
@@ -275,19 +278,27 @@ def _rival_detail(plan: BucketPlan, measured: Measured, workload: str, rival: Pr
 
 
 def _cost(plan: BucketPlan, measured: Measured, workload: str, of: Predictor) -> CostRecord:
-    from pytest_npubench.suites.buckets.profile_samples import profile_samples
+    return of.cost(_samples(plan, measured, plan.draws(workload)))
 
-    return of.cost(profile_samples(plan, measured, plan.profiled(plan.draws(workload))))
+
+def _samples(plan: BucketPlan, measured: Measured, batches: Sequence[BucketPoint]) -> ProfileSamples:
+    """What predictors of these batches are fitted on."""
+    from pytest_npubench.suites.buckets.profile_samples import profile_samples
+    from pytest_npubench.suites.buckets.transfer import profile_transfer
+
+    samples = profile_samples(plan, measured, plan.profiled(batches))
+    if not plan.rivals:
+        return samples
+    transfer, why_not = profile_transfer(plan, samples)
+    return replace(samples, transfer=transfer, why_no_transfer=why_not)
 
 
 def _seconds(
     plan: BucketPlan, measured: Measured, workload: str, of: Predictor
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Predicted and measured seconds of each of the workload's batches."""
-    from pytest_npubench.suites.buckets.profile_samples import profile_samples
-
     batches = plan.draws(workload)
-    fitted = of.fit(profile_samples(plan, measured, plan.profiled(batches)))
+    fitted = of.fit(_samples(plan, measured, batches))
     return (
         tuple(float(fitted.predict(batch.requests)) for batch in batches),
         tuple(measured.samples(batch.name).mean_s for batch in batches),

@@ -29,7 +29,7 @@ from pytest_npubench.predictors.two_point import ProfilePoint, fit
 from pytest_npubench.store.journal_reader import Journal, Record
 from pytest_npubench.store.json_text import JsonError, decode
 from pytest_npubench.suites.buckets.estimated_binaries import profile_of_estimates
-from pytest_npubench.suites.buckets.points import MOVE, PROFILE, BucketVisit, Variant
+from pytest_npubench.suites.buckets.points import MOVE, PROFILE, BucketVisit, Variant, canary_samples
 
 COMPILED = "compiled/profile/"  # how the keys of its cases begin
 MAX_BYTES = 64 * 1024 * 1024
@@ -91,6 +91,7 @@ def profile_from_journal(journal: Journal, campaign: str, *, literal: bool = Fal
             estimates=estimates,
             why_no_estimates=why_not,
             parts=_parts(campaign, rounds, compiles, tuple(points)),
+            canaries_s=canary_samples([record["points"] for record in rounds]),
         ),
         source=f"{campaign}, {len(rounds)} rounds of session {rounds[-1]['session']} in {journal.path}",
         remarks=(*remarks, *([journal.left_out] if journal.damage else [])),
