@@ -47,16 +47,12 @@ def _conversations(path: Path) -> list[object]:
 def _rows(entries: list[object], path: Path, count_tokens: CountTokens) -> Iterator[Row]:
     for index, entry in enumerate(entries):
         turns = _turns(entry, path, index)
-        pair = next((pair for pair in pairwise(turns) if _is_question_and_answer(pair)), None)
+        pair = next((pair for pair in pairwise(turns) if pair[0][0] == "human" and pair[1][0] == "gpt"), None)
         if pair is None:
             yield Row(0, 0, None)  # nothing to run; counted with the rows of length 0
         else:
             prompt, answer = (_count(text, count_tokens, path, index) for _, text in pair)
             yield Row(prompt, answer, None)
-
-
-def _is_question_and_answer(pair: tuple[tuple[str, str], tuple[str, str]]) -> bool:
-    return pair[0][0] == "human" and pair[1][0] == "gpt"
 
 
 def _turns(entry: object, path: Path, index: int) -> list[tuple[str, str]]:

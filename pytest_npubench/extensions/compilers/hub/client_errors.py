@@ -40,7 +40,7 @@ def in_words(token: str, doing: str) -> Iterator[None]:
 
 def translated(error: Exception, token: str, doing: str) -> NpubenchError:
     """Our error for the client's, by the HTTP status it hides, else by its type's name."""
-    status, kinds = _status(error), _kinds(error)
+    status, kinds = _status(error), {kind.__name__ for item in _chain(error) for kind in type(item).__mro__}
     text = one_line(str(error), token)
     if status in UNAUTHORIZED or "failed to authenticate" in text.lower():
         return AccessRefusedError(f"{SERVICE} refused the token: it is wrong or has expired (run: {CONFIGURE})")
@@ -72,10 +72,6 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 def _status(error: Exception) -> int | None:
     codes = (getattr(item, "status_code", None) for item in _chain(error))
     return next((code for code in codes if isinstance(code, int)), None)
-
-
-def _kinds(error: Exception) -> set[str]:
-    return {kind.__name__ for item in _chain(error) for kind in type(item).__mro__}
 
 
 def _whole(error: Exception) -> str:

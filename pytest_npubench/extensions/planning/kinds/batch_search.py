@@ -85,11 +85,7 @@ class BatchSearchKind(ShownKind):
 
     def lines(self, cases: Cases) -> Sequence[str]:
         """The lines are those of all searches."""
-        return search_lines(_details(cases))
-
-
-def _details(cases: Cases) -> list[CaseRecord[SearchDetail]]:
-    return [case for kind in SEARCHES for case in cases.of(kind, SearchDetail)]
+        return search_lines([case for kind in SEARCHES for case in cases.of(kind, SearchDetail)])
 
 
 def whole(plan: BucketPlan) -> Variant:

@@ -96,7 +96,7 @@ class ProfileKind:
                 *(_peak_metric(plan, measured) if bucket == plan.buckets[-1] else ()),
             ),
             measured_s=ttft_s,
-            repeat_error=_relative(timing.ttft_error_s, ttft_s),
+            repeat_error=None if timing.ttft_error_s is None else timing.ttft_error_s / ttft_s,
             detail=ProfileDetail(
                 bucket=bucket,
                 ttft_s=ttft_s,
@@ -164,10 +164,6 @@ def _compile_metric(compile_s: float, binaries: Sequence[CompileRecord]) -> Metr
     warm = any(record.cache is CacheState.WARM for record in binaries)
     gate: GateKind = "none" if warm else "ratio"
     return Metric(name="compile_s", unit="s", value=compile_s, margin=COMPILE_MARGIN, gate=gate)
-
-
-def _relative(error_s: float | None, value_s: float) -> float | None:
-    return None if error_s is None else error_s / value_s
 
 
 KIND = ProfileKind()
