@@ -37,7 +37,7 @@ def plain(text: object, keep: str = "") -> str:
 
 
 def plain_lines(text: object) -> str:
-    """The same of text that has lines of its own."""
+    """Returns text that has lines of its own, each made plain."""
     return plain(text, keep="\n")
 
 

@@ -53,7 +53,7 @@ class ServerBackend:
         return ServerRuntime(address, facts.model(address.model), facts.software)
 
     def telemetry(self, devices: Sequence[Device]) -> Telemetry | None:
-        """None: nothing tells what is behind a server."""
+        """Returns None: nothing tells what is behind a server."""
         return None
 
 
@@ -85,7 +85,7 @@ class ServerRuntime(RemoteRuntime):
         )
 
     def telemetry(self) -> Telemetry | None:
-        """None: rounds are watched by the clocks alone. What else this machine does shows in the client's stalls."""
+        """Returns None: clocks alone watch rounds. What else this machine does shows in the client's stalls."""
         return None
 
 

@@ -70,8 +70,9 @@ def where_beyond(
     limit: float,
     middles: tuple[int, ...] = (),
 ) -> str:
-    """In words, which of the answers lie farther apart than that: distances of prompt by prompt, of each its prefill's,
-    one for each step, and one for each of its `middles`. Empty where none does.
+    """Says in words which of the answers lie farther apart than the limit. Distances are given prompt by prompt: of
+    each prompt that of its prefill, one for each step, and one for each of its `middles`. The text is empty where none
+    does.
 
     Worked example: two prompts of 5 and 120 tokens with (0, 0, 9) and (0, 0, 0) beyond 1: "only prompts of 5 tokens,
     from step 2; prefill agrees"."""

@@ -77,7 +77,7 @@ class RepeatedCall:
         return perf_counter() - started_s
 
     def of_nothing(self) -> RepeatedCall:
-        """The same loop, clock and event loop around a call that does nothing and waits for nothing."""
+        """Makes the same loop, clock and event loop around a call that does nothing and waits for nothing."""
         empty = RepeatedCall(_nothing if self._loop is None else _nothing_to_await, (), {}, _nothing)
         empty._loop = self._loop
         return empty

@@ -48,8 +48,8 @@ def capacity_metric(name: str, capacity: Capacity, rounds: Iterable[Sequence[Ser
 
 
 def round_capacity(blocks: Sequence[ServedBlock], target: float) -> float:
-    """Where a curve through one round's blocks crosses the target; the lowest or the highest rate where it lies
-    beyond."""
+    """Returns the rate at which a curve through one round's blocks crosses the target, or the lowest or the highest
+    rate where it lies beyond."""
     runs = _runs(blocks, 0)
     rates = [run.rate_per_s for run in runs]
     if all(run.attainment >= target for run in runs):

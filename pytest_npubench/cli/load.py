@@ -172,7 +172,7 @@ def loaded(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _swept(arguments: argparse.Namespace) -> dict[str, Any]:
-    """As `loaded`, of many rates; says on stderr what each came to. Raises NpubenchError."""
+    """Does what `loaded` does for many rates, and says on stderr what each came to. Raises NpubenchError."""
     from pytest_npubench.suites.server.lateness import why_late
     from pytest_npubench.suites.server.sweep import SweptRate, in_words, knee, rates_of, sweep
 
@@ -290,7 +290,7 @@ def _when_ready(ask: Callable[[], T], ready_by_s: float) -> T:
 
 
 def _reasons(answers: Sequence[HttpAnswer], loader: Loader) -> dict[str, str]:
-    """Of each class of failures the first one's words."""
+    """Returns the words of the first failure of each class."""
     from pytest_npubench.suites.server.failures import class_of
 
     failed = [answer for answer in reversed(answers) if answer.failed is not None]

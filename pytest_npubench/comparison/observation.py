@@ -383,7 +383,7 @@ def _from_the_future(sessions: Sequence[str], baselines: Baselines) -> Verdict:
 
 
 def quantity_changes(old: Quantity | Observation, new: Observation) -> tuple[str, ...]:
-    """In what a metric is another quantity than before, such as "unit s -> ms"."""
+    """Names what makes a metric another quantity than before, such as "unit s -> ms"."""
     parts = ((name, getattr(old, name) or "none", getattr(new, name) or "none") for name in ("unit", "better", "gate"))
     return tuple(f"{name} {before} -> {after}" for name, before, after in parts if before != after)
 

@@ -48,7 +48,7 @@ class Row:
 
     @property
     def title(self) -> str:
-        """Its name, behind what has to be known before its figures."""
+        """Puts what has to be known before the metric's figures in front of its name."""
         return f"{self.other_answers}: {self.name}" if self.other_answers else self.name
 
     @property

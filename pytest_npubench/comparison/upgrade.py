@@ -197,7 +197,7 @@ def _levels(member: ComparedMetric, verdict: Verdict) -> tuple[float | None, flo
 
 
 def _level(member: ComparedMetric, sessions: Iterable[Session]) -> float | None:
-    """Where these sessions stand in the judgement: the mean of their entries, as a value; None where one has none.
+    """Returns these sessions' level in the judgement: the mean of their entries, as a value; None where one has none.
 
     Worked example: better quartiles of 10 and 10.2 ms are a level of 10.1 ms, whatever the medians are.
     """

@@ -57,7 +57,7 @@ def read_text(path: Path, max_bytes: int) -> str:
 
 @contextmanager
 def unpacked(path: Path, max_bytes: int) -> Iterator[BinaryIO]:
-    """As `opened`; what gzip has packed is unpacked while it is read. Raises OSError also for a damaged pack."""
+    """Opens as `opened` does, and unpacks what gzip packed while it is read. Raises OSError for a damaged pack too."""
     with opened(path, max_bytes) as file:
         if file.read(2) != GZIP:
             file.seek(0)

@@ -86,7 +86,7 @@ def readable(text: bytes | bytearray, keys: Sequence[str]) -> str:
 
 
 def redirected_to(location: str) -> str:
-    """Where a redirect points, for a message: without user, password, query and fragment, which may hold secrets."""
+    """Shows where a redirect points, without user, password, query and fragment, which may hold secrets."""
     try:
         parts = urlsplit(location)
         where = f"{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}"

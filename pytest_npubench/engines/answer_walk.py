@@ -42,7 +42,7 @@ class AnsweringBuckets(StaticBuckets):
     """Static buckets whose binaries give the logits of a few fixed tokens beside the greedy tokens."""
 
     def answers(self, prompts: ProbePrompts) -> Answers:
-        """By the binaries that are timed, with probe weights in the place of the engine's own."""
+        """Asks the binaries that are timed, with probe weights in the place of the engine's own."""
         self.load(self.buckets)
         with self.probe_weights() as (weights_bits, made_bits):
             walked = _AnswerWalk(self, prompts).answers()

@@ -105,8 +105,8 @@ class ProbePrompts:
         return changed
 
     def with_one_token(self) -> ProbePrompts:
-        """The same prompts, each followed by one token again and again, for engines that can be forced no other way.
-        Each prompt has its own text."""
+        """Follows each of the prompts by one token again and again, for engines that can be forced no other way. Each
+        prompt has its own text."""
         texts = tuple(
             np.concatenate([prompt, np.full_like(forced, forced[0])]).astype(np.int32)
             for prompt, forced in self.asked()

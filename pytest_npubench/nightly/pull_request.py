@@ -52,7 +52,7 @@ def open_pull_request(*, head: str, base: str, title: str, body: str, environmen
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, *arguments: object) -> None:
-        """None: an HTTPError is raised."""
+        """Returns None, so that an HTTPError is raised."""
 
 
 def _status(error: urllib.error.HTTPError) -> str:

@@ -260,7 +260,7 @@ def _of_the_machine(verdicts: Mapping[Key, Verdict], observations: Mapping[Key, 
 
 
 def _surely_worse(verdict: Verdict, observation: Observation) -> float:
-    """By how much a metric is worse, where it is regressed or its whole interval is worse; else 0."""
+    """Returns by how much a metric is worse, where it is regressed or its whole interval is worse; else 0."""
     if verdict.ratio is None or verdict.interval is None:
         return 0.0
     is_sure = all(_worse_by(end, observation) > 0 for end in verdict.interval)

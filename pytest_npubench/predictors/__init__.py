@@ -64,7 +64,7 @@ def predictor(name: str) -> Predictor:
 
 
 def available(names: Sequence[str]) -> list[Predictor]:
-    """Of these predictors all that can be had; of the others, whoever asks for their predictions says why."""
+    """Returns those of these predictors that can be had; of the others, whoever asks for their predictions says why."""
     chosen = []
     for name in names:
         with suppress(NpubenchError):

@@ -240,7 +240,7 @@ class Lens(Predictor):
         return self.fit_padded(samples)
 
     def fit_padded(self, samples: ProfileSamples) -> FittedLens:
-        """Its staircase, whatever the engine does."""
+        """Fits the staircase of buckets, whatever the engine does."""
         profile = fit(
             samples.samples_s,
             batch_size=samples.batch_size,

@@ -92,7 +92,7 @@ class ProfileSamples:
 
     @property
     def buckets(self) -> tuple[int, ...]:
-        """Those of the points, ascending."""
+        """Lists the buckets of the points, ascending."""
         return tuple(sorted({point.bucket for point in self.samples_s}))
 
 

@@ -34,7 +34,7 @@ class RequestTimes:
 
     @classmethod
     def of(cls, prefill: Spans, ttft_s: Mapping[int, float], decode: Spans, tbt_s: Mapping[int, float]) -> RequestTimes:
-        """From the seconds of each bucket."""
+        """Makes the times of requests from the seconds of each bucket."""
         widths = np.diff(decode.edges, prepend=0)
         step_s = np.asarray([tbt_s[bucket] for bucket in decode.buckets], dtype=np.float64)
         unit_s = 2 * math.ulp(float(step_s @ widths))  # of which all steps together are fewer than 2^53

@@ -38,11 +38,12 @@ class Transitions:
         )
 
     def prefill_moves_s(self, shortest: IntArray, longest: IntArray) -> FloatArray:
-        """From the shortest prompt's bucket to the longest prompt's."""
+        """Returns the seconds of moves from the shortest prompt's bucket to the longest prompt's."""
         return np.asarray(self._prompt_level_s(longest) - self._prompt_level_s(shortest))
 
     def decode_moves_s(self, longest: IntArray, last_kv: IntArray) -> FloatArray:
-        """From the longest prompt's bucket to that of the longest KV cache, 0 where last_kv is 0: no decode step."""
+        """Returns the seconds of moves from the longest prompt's bucket to that of the longest KV cache, 0 where
+        last_kv is 0: no decode step."""
         reached = self.decode_level_s[np.searchsorted(self.decode.edges, last_kv)]
         return np.maximum(reached - self._prompt_level_s(longest), 0.0)
 

@@ -74,7 +74,7 @@ def series_table(caption: str, head: str, rows: Sequence[str], series: Mapping[s
 
 
 def of_kind(kind: str, parts: Iterable[PartT | None]) -> list[PartT]:
-    """Those of these charts or tables that there are: cases of that kind lead there."""
+    """Keeps the charts or tables that there are: cases of that kind lead there."""
     return [replace(part, shows=(kind,)) for part in parts if part is not None]
 
 

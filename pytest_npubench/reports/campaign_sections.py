@@ -51,7 +51,7 @@ def campaign_sections(
 
 
 def _pictures(section: CampaignSection, rows: Sequence[str], cases: Cases) -> dict[str, str]:
-    """Of each row whose case a chart or a table of the section shows, the anchor of the first that does."""
+    """Maps each row whose case a chart or a table of the section shows to the anchor of the first that does."""
     anchors: dict[str, str] = {}
     for part in section.parts:
         for name in part.shows:
@@ -267,7 +267,7 @@ def _failures(rounds: Rounds) -> Table | None:
 
 
 def _figures(metric: Metric) -> list[str]:
-    """Its value, lowest and highest sample; times in one unit."""
+    """Returns the metric's value, lowest and highest sample; times have one unit."""
     values = (metric.value, min(metric.value_samples, default=None), max(metric.value_samples, default=None))
     return [_figure(metric, value, number_text.time_unit(*values)) for value in values]
 

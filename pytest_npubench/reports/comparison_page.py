@@ -57,7 +57,7 @@ def _headline(comparison: Comparison, counts: Counter[VerdictKind]) -> str:
 
 
 def _percent_change(row: Row) -> tuple[float, tuple[float, float] | None] | None:
-    """In percent; None where nothing was compared or the metric is judged by its difference."""
+    """Returns the change in percent; None where nothing was compared or the metric is judged by its difference."""
     verdict = row.verdict
     if verdict.ratio is None or row.definition.gate == "difference":
         return None

@@ -106,7 +106,7 @@ def drift_chart(rounds: Rounds, note: str = definitions.DRIFT) -> Chart | None:
 
 
 def _reckonable(values: Sequence[float]) -> list[float]:
-    """Those whose sums are finite too."""
+    """Keeps the values whose sums are finite too."""
     return [value for value in values if abs(value) <= LARGEST]
 
 

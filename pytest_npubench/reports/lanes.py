@@ -47,7 +47,7 @@ Lanes = Callable[[Round], Iterable[Lane]]
 
 
 def plain_lanes(points: Round) -> Iterator[Lane]:
-    """Of points that leave their seconds: a track for each, its samples one behind the other."""
+    """Draws points that leave their seconds: a track for each, its samples one behind the other."""
     spans = [span for name, values in points.items() for span in in_turn(name, name, values)]
     if spans:
         yield Lane(title="points", spans=tuple(spans))

@@ -21,7 +21,7 @@ class TimeUnit:
     per_s: float
 
     def number(self, seconds: float) -> str:
-        """Without its unit."""
+        """Writes the time without its unit."""
         return plain(seconds * self.per_s)
 
 
@@ -97,7 +97,7 @@ def figure(value: float | None, unit: str, time_in: TimeUnit | None = None) -> s
 
 
 def figures(values: Sequence[float | None], unit: str) -> list[str]:
-    """The same of values that are compared: times have one unit."""
+    """Writes values that are compared, so that times have one unit."""
     return [figure(value, unit, time_unit(*values)) for value in values]
 
 

@@ -110,7 +110,7 @@ def device_table(cases: Cases, journal: Journal) -> tuple[Table | None, tuple[st
 
 
 def _error_facts(cases: Cases) -> list[tuple[str, str]]:
-    """Of the cases that were held to a prediction error."""
+    """Tells of the cases that were held to a prediction error."""
     judged = [(metric, record) for record in cases.records if (metric := record.metric("prediction_error"))]
     if not judged:
         return []
@@ -237,7 +237,7 @@ def _fingerprint_facts(fingerprint: Fingerprint) -> dict[str, str]:
 
 
 def _distinct(values: Iterable[object]) -> str:
-    """Those that are known, each once."""
+    """Joins the values that are known, each once."""
     return ", ".join(dict.fromkeys(str(value) for value in values if value))
 
 

@@ -49,7 +49,7 @@ class Shown(Protocol):
     """What a suite shows of its campaigns."""
 
     def parts(self, cases: Cases, rounds: Rounds) -> Parts:
-        """Of one campaign's section: its cases, and its rounds."""
+        """Makes the parts of one campaign's section from its cases and its rounds."""
         ...
 
     def lanes(self, points: Round) -> Iterable[Lane]:
@@ -61,7 +61,7 @@ class Shown(Protocol):
         ...
 
     def across(self, cases: Cases) -> Sequence[Chart]:
-        """Of all batch sizes of one model on a device."""
+        """Draws all batch sizes of one model on a device together."""
         ...
 
     def heading(self, record: CaseRecord[Any]) -> str:
@@ -131,7 +131,7 @@ class CampaignSection:
         return (*self.charts, *self.tables)
 
     def anchor_of(self, part: Chart | Table) -> str:
-        """Of one of its charts or tables."""
+        """Returns the anchor of one of its charts or tables."""
         parts: tuple[Sequence[Chart | Table], str] = (
             (self.charts, "chart") if isinstance(part, Chart) else (self.tables, "table")
         )

@@ -97,7 +97,7 @@ def card(record: CaseRecord[Any], anchor: str, row: str, accepted: Before) -> Re
 
 
 def changed(metric: Metric, accepted: Before) -> str:
-    """By how much a metric changed, against what, and what change nobody minds."""
+    """Says by how much a metric changed, against what, and what change nobody minds."""
     if metric.gate == "answers":
         return f"{metric.name}: {metric.verdict.reason if metric.verdict else number_text.plain(metric.value)}."
     old = accepted.samples(metric.name)
@@ -227,7 +227,7 @@ def _nights(name: str, new: Sequence[float], old: Sequence[tuple[AcceptedSession
 
 
 def _inner(values: Sequence[float]) -> tuple[float, float]:
-    """From the 1st to the 99th percentile and a tenth more: one stray sample does not squeeze the curves."""
+    """Spans the 1st to the 99th percentile and a tenth more: one stray sample does not squeeze the curves."""
     low, high = quantile(values, 0.01), quantile(values, 0.99)
     room = (high - low) * 0.15 or abs(low) * 0.05 or 1.0
     return low - room, high + room
@@ -236,7 +236,7 @@ def _inner(values: Sequence[float]) -> tuple[float, float]:
 def cards(
     records: Sequence[CaseRecord[Any]], journal: Journal, accepted: Baselines | None
 ) -> tuple[RegressionCard, ...]:
-    """Of the first MAX_CARDS of these that fail; one that could not be measured has nothing to show."""
+    """Makes cards of the first MAX_CARDS of these that fail; one that could not be measured has nothing to show."""
     failing = [(place, one) for place, one in enumerate(records) if one.judgement.verdict.kind in SHOWN]
     return tuple(
         card(one, f"card-{number}", row_anchor(place), before(one, journal, accepted))

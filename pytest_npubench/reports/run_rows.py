@@ -108,7 +108,7 @@ class RunRow:
 
     @property
     def _time_unit(self) -> number_text.TimeUnit:
-        """Of all times that stand in the row."""
+        """Chooses the unit of all times that stand in the row."""
         return number_text.time_unit(self.value if self.unit == "s" else None, self.measured_s, self.predicted_s)
 
     @property
@@ -150,7 +150,7 @@ def every_metric(record: CaseRecord[Any]) -> list[tuple[Metric, RunRow | None]]:
 
 
 def worst_first(kind: VerdictKind) -> int:
-    """Its place among all kinds."""
+    """Ranks a kind of verdict among all kinds."""
     return WORST_FIRST.index(kind)
 
 

@@ -127,7 +127,7 @@ def _scale(axis: Axis, values: Sequence[float], start: float, end: float) -> Sca
 
 
 def _ticks(scale: Scale, wanted: int) -> list[tuple[float, str]]:
-    """Where an axis has a line, and what stands beside it; text that would lie on its neighbour is left out."""
+    """Says where an axis has a line, and what stands beside it; text that would lie on its neighbour is left out."""
     axis = scale.axis
     if axis.names:
         values: Sequence[Place] = axis.names
@@ -150,7 +150,7 @@ def _ticks(scale: Scale, wanted: int) -> list[tuple[float, str]]:
 
 
 def number(value: float) -> str:
-    """Of a tick: as many digits as it needs."""
+    """Writes the number of a tick with as many digits as it needs."""
     if value == 0 or 1e-3 <= abs(value) < 1e6:
         return f"{value:,.6g}"
     return f"{value:.3g}"
@@ -220,7 +220,7 @@ def _named(title: str) -> str:
 
 
 def _diagonal(figure: DrawnFigure, x: Scale, y: Scale) -> Iterator[str]:
-    """Where both axes have one value, and the wedge (1 - limit) to (1 + limit) around it."""
+    """Draws where both axes have one value, and the wedge (1 - limit) to (1 + limit) around it."""
     if not figure.diagonal:
         return
 

@@ -80,7 +80,7 @@ def _bar(share: float, x: float, y: float, width: float) -> Iterator[str]:
 def _text(
     text: str, x: float, y: float, room: float, *, kind: str = "", anchor: str = "middle", largest: float = LARGEST_TEXT
 ) -> str:
-    """As large as it can be in that room, with a little left at its sides."""
+    """Writes text as large as it can be in that room, with a little left at its sides."""
     size = min(largest, 12 * 0.94 * room / (CHARACTER * max(1, len(text))))
     style = f' class="{kind}"' if kind else ""
     attributes = f'x="{x:.1f}" y="{y:.1f}" font-size="{size:.1f}" text-anchor="{anchor}"'

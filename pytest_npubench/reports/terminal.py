@@ -213,7 +213,7 @@ Column = tuple[str, int, str]
 
 
 def _columns(rows: Sequence[RunRow], width: int) -> list[Column]:
-    """Those that these rows need; the names of the cases get what room they want, and those of the figures the rest."""
+    """Chooses the columns that these rows need; the names of the cases get the room they want, the figures the rest."""
     cells = [_cells(shown) for row in rows for shown in (row, *metric_rows(row.record))]
     names = [name for name in cells[0] if name in ALWAYS or any(row[name] for row in cells)]
     if width < WIDE:

@@ -176,7 +176,7 @@ def _dispersion(data: Runs, target: float, log_capacity: float, slope: float) ->
 
 
 def _end(data: Runs, target: float, inside: float, bound: float, allowed: float) -> float | None:
-    """Where the deviance passes what is allowed between a log capacity inside and a bound; None if it does not.
+    """Returns where the deviance passes what is allowed between a log capacity inside and a bound; None if it does not.
 
     Profile likelihoods of one parameter of a concave likelihood rise to either side, so there is one place.
     """

@@ -141,7 +141,7 @@ class Batch:
             self._dropped = []
 
     def end_lingering(self) -> None:
-        """Those who ended and linger free what they hold."""
+        """Frees what is held by those who ended and linger."""
         for member in self._lingering:
             self._free(member)
         self._lingering = []
@@ -153,7 +153,7 @@ class Batch:
 
     @property
     def num_running(self) -> int:
-        """Those in flight or running; who lingers is neither."""
+        """Counts those in flight or running; who lingers is neither."""
         return len(self.admitted) - len(self._lingering)
 
     @property
@@ -257,7 +257,7 @@ class Batch:
         self.admitted[member.id] = member
 
     def _start(self, member: BatchMember) -> None:
-        """Its prompt is done and gave a token in this iteration; from the next one on it decodes."""
+        """Lets a member decode from the next iteration on: its prompt is done and gave a token in this one."""
         member.gives_from = self.iteration
         member.decodes_from_step = self.step
         member.finishes_at_step = self.step + member.remaining_tokens - 1
@@ -373,7 +373,7 @@ class Calendar:
         self._at[step].append(member)
 
     def take(self, step: int) -> Sequence[BatchMember]:
-        """Those of that step, who are then in the calendar no more."""
+        """Takes those of that step out of the calendar."""
         taken = self._at.pop(step, ())
         self._look()
         return taken

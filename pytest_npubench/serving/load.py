@@ -26,7 +26,7 @@ class Load(Protocol):
         ...
 
     def take(self, now_s: float) -> Sequence[ServingRequest]:
-        """Those who have arrived by now and were not taken yet, in order of arrival."""
+        """Takes those who have arrived by now and were not taken yet, in order of arrival."""
         ...
 
     def ended(self, request: int, at_s: float) -> None:

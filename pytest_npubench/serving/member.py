@@ -42,7 +42,7 @@ class BatchMember:
 
     @property
     def peak_kv_tokens(self) -> int:
-        """The same before and after a preemption: what moves into the prompt no longer remains."""
+        """Counts tokens alike before and after a preemption: what moves into the prompt no longer remains."""
         return self.prompt_tokens + self.remaining_tokens - 1
 
     def close_segment(self, stop: int) -> None:
@@ -52,7 +52,7 @@ class BatchMember:
         self.gives_from = None
 
     def restart(self, num_generated: int) -> None:
-        """Its keys and values are gone: what it generated has to be prefilled with its prompt."""
+        """Begins anew without keys and values: what the request generated has to be prefilled with its prompt."""
         self.prompt_tokens += num_generated
         self.remaining_tokens -= num_generated
         self.prefilled_tokens = 0

@@ -22,7 +22,7 @@ def check_count(policy: str, name: str, value: object, *, most: int | None = Non
 
 
 def check_layer_groups(policy: str, value: object, num_layers: int) -> None:
-    """None, or a number of groups that leaves each a layer."""
+    """Checks for None, or a number of groups that leaves each a layer."""
     if value is None:
         return
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= num_layers:

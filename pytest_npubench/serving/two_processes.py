@@ -140,7 +140,7 @@ class ProcessPair:
         return message
 
     def _failed(self, side: ServingSide, error: UnitLostError) -> UnitLostError:
-        """Of the one that failed: a process that finds the other one gone ends too, with exit status 0."""
+        """Finds the side that failed: a process that finds the other one gone ends too, with exit status 0."""
         (other,) = (child for which, child in self._children.items() if which is not side)
         if self._children[side].wait(0.0) == 0 and other.wait(END_S):
             return other.lost()

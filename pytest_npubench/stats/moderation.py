@@ -127,7 +127,7 @@ def floored(variance: FloatArray) -> FloatArray:
 
 
 def checked_variances(variances: npt.ArrayLike, degrees_of_freedom: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
-    """Both as rows of floats. Raises MeasurementError on different shapes and impossible values."""
+    """Returns both as rows of floats. Raises MeasurementError on different shapes and impossible values."""
     variance = np.atleast_1d(np.asarray(variances, dtype=np.float64))
     freedom = np.atleast_1d(np.asarray(degrees_of_freedom, dtype=np.float64))
     if variance.shape != freedom.shape or variance.ndim != 1:

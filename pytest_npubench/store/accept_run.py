@@ -69,7 +69,7 @@ class AcceptedRun:
     paths: tuple[Path, ...]
 
     def __str__(self) -> str:
-        """In words, as run and command line say it."""
+        """Says it in words, as run and command line do."""
         where = ", ".join(map(str, self.paths)) or "files that held them already"
         rest = (
             f"; {counted(self.num_resumed, 'case')} taken over from an earlier run left out" if self.num_resumed else ""
@@ -207,7 +207,7 @@ def _is_green(record: Record) -> bool:
 
 
 def waiting_texts(left_out: Iterable[LeftOut]) -> tuple[str, ...]:
-    """Those that a person may accept by name, with how."""
+    """Names those that a person may accept by name, and how."""
     return tuple(str(case) for case in left_out if case.waits)
 
 
@@ -348,7 +348,7 @@ def session_names(records: Iterable[Record]) -> dict[_Place, str]:
 
 
 def _can_be_judged(metric: Metric) -> bool:
-    """Not a figure, and not what was invalid tonight, such as a slope below 0 on a machine under load."""
+    """Says whether a metric is no mere figure, and valid tonight: a slope below 0, on a machine under load, is not."""
     return metric.gate != "none" and (metric.verdict is None or metric.verdict.kind is not VerdictKind.INVALID)
 
 

@@ -159,8 +159,8 @@ def with_result(
 
 
 def _of_level(sessions: Sessions, result: CaseResult, acceptance: Acceptance) -> Sessions:
-    """Those that the new one is held with: where it changed those since then, also where an earlier change was let in
-    for the same reason."""
+    """Keeps the sessions that the new one is held with: those since it changed, also where an earlier change was let
+    in for the same reason."""
     if not result.reason:
         return sessions
     since = (session for session in sessions if session.is_since(result.since, acceptance.accepted_at))

@@ -155,7 +155,7 @@ class AcceptedSession:
         return datetime.fromisoformat(self.accepted_at)
 
     def to_json(self, case: str, digest: str, quantities: Mapping[str, Quantity]) -> dict[str, Any]:
-        """Its entry under a case, with the check sum."""
+        """Writes the session's entry under a case, with the check sum."""
         return self._fields() | {"check": check_sum(self._checked(case, digest, quantities))}
 
     @classmethod

@@ -55,7 +55,7 @@ def merge(directory: Path, other: Path) -> BaselineChange:
 
 
 def merged_baselines(ours: Baselines, theirs: Baselines) -> Baselines:
-    """Both in the directory of ours. Raises BaselineError as `merge`."""
+    """Merges both into the directory of ours. Raises BaselineError as `merge` does."""
     both = replace(ours, files=(*ours.files, *theirs.files), aliases=_merged_aliases(ours.aliases, theirs.aliases))
     our_files, their_files = (
         {file.relative_path: _cleared(both, file) for file in side.files} for side in (ours, theirs)
@@ -154,7 +154,7 @@ def _first(case: str, ours: Frozen | None, theirs: Frozen | None) -> Frozen | No
 
 
 def _cleared(both: Baselines, file: BaselineFile) -> BaselineFile:
-    """Without what either folder rejected or reset: before anything is joined, so that nothing of it has a say."""
+    """Drops what either folder rejected or reset before anything is joined, so that nothing of it has a say."""
     rejected: dict[str, Rejection] = {}
     for other in both.files:
         for name in other.rejected.keys() & file.session_names:

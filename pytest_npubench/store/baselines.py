@@ -173,8 +173,9 @@ class Baselines:
     def found_frozen(
         self, case: str, key: FingerprintKey, *, digest: str, across: Collection[str] = ()
     ) -> FoundFrozen | None:
-        """The same with where it stands. Where no key matches, what another stack of the same accelerator and device
-        class was held to, that with the latest accepted session: a new driver is held to what the old one was."""
+        """Finds, with where it stands, what a case was held to under this key. Where no key matches, it is what another
+        stack of the same accelerator and device class was held to, that with the latest accepted session: a new driver
+        is held to what the old one was."""
         standing = [
             FoundFrozen(
                 frozen=entry.frozen,

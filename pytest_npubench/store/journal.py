@@ -194,7 +194,7 @@ class _LineNumbers:
 
 
 def default_path(rootdir: Path) -> Path:
-    """Where the journal lies unless an option says otherwise."""
+    """Says where the journal lies unless an option says otherwise."""
     return rootdir / ".npubench" / "journal.jsonl"
 
 

@@ -100,7 +100,7 @@ class Journal:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """In words what of the journal is not used: what a killed writer left, and damage."""
+        """Says in words what of the journal is not used: what a killed writer left, and damage."""
         return (*self.torn, *([self.left_out] if self.damage else []))
 
     @property

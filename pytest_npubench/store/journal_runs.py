@@ -57,7 +57,7 @@ def case_records(sessions: Iterable[Session]) -> list[Record]:
 
 
 def test_faults(sessions: Iterable[Session]) -> Faults:
-    """Those that the journal's records of tests tell."""
+    """Collects the faults that the journal's records of tests tell."""
     faults: dict[tuple[str, object, str], str] = {}
     for record in (record for session in sessions for record in session.records if record["record"] == "outcome"):
         about = (record["session"], record["device"], record["case"])
@@ -85,7 +85,7 @@ def as_test_left(record: Record, fault: str) -> Record:
 
 
 def worse(earlier: Record | None, later: Record) -> Record:
-    """Of two tries of a case in one run the one that counts: the first that failed, else the first."""
+    """Chooses, of two tries of a case in one run, the one that counts: the first that failed, else the first."""
     return later if earlier is None or (_is_red(later) and not _is_red(earlier)) else earlier
 
 

@@ -28,7 +28,7 @@ def joins_anchor(history: Sessions) -> bool:
 
 
 def kept(sessions: Sessions) -> Sessions:
-    """Of the newest level the anchor sessions and the newest others, in the order given."""
+    """Keeps the anchor sessions and the newest others of the newest level, in the order given."""
     level = of_newest_level(sessions)
     rolling = [session for session in level if not session.anchor][-NUM_WINDOW_SESSIONS:]
     names = {session.session for session in rolling}

@@ -173,8 +173,8 @@ class Waiting:
 
 
 def baselines_option(directory: Path) -> str:
-    """That of a command in this folder which is about the baselines in `directory`, behind a space; empty where they
-    are those that it takes without."""
+    """Returns the option of a command in this folder which is about the baselines in `directory`, behind a space. It is
+    empty where they are those that the command takes without."""
     return "" if directory.absolute() == Path("baselines").absolute() else f" --baselines {quote(str(directory))}"
 
 
@@ -219,8 +219,8 @@ def _kind(metric: Mapping[str, Any]) -> str | None:
 
 
 def _unexplained(name: str, metric: Mapping[str, Any], accepted: Sequence[AcceptedSession]) -> str:
-    """By how much a metric improved, in words; empty where that is no more than stacks or sessions differ by. A counter
-    that was or became 0 has no ratio: its improvement is never explained."""
+    """Says by how much a metric improved, in words; empty where that is no more than stacks or sessions differ by. A
+    counter that was or became 0 has no ratio: its improvement is never explained."""
     from pytest_npubench.verdict.observations import UnusableError, session_entries  # with it comes numpy
 
     is_difference = metric.get("gate") == "difference"

@@ -57,8 +57,8 @@ class UnreadSection:
 
 @lru_cache(maxsize=1)
 def registered() -> Mapping[str, Registered]:
-    """By name: those of this package first, extensions included, then those of other distributions, which are not
-    imported."""
+    """Lists the suites by name: those of this package first, extensions included, then those of other distributions,
+    which are not imported."""
     ours = map(suite, SUITES.ours())
     others = SUITES.others().items()
     return {

@@ -152,7 +152,7 @@ class Suite:
                     yield kind
 
     def notes(self) -> Mapping[str, str]:
-        """By kind, what the figures of such kinds mean."""
+        """Says by kind what the figures of such kinds mean."""
         return {kind.name: kind.note for kind in self.shown_kinds() if kind.note}
 
     def engine(self, plan: CampaignPlan) -> EngineDescriptor | None:
@@ -179,11 +179,11 @@ class Suite:
     def frozen(
         self, plan: CampaignPlan, baselines: Baselines, key: FingerprintKey, across: Sequence[str]
     ) -> Mapping[str, FrozenWorkload]:
-        """By workload, what was frozen for a campaign's cases."""
+        """Returns by workload what was frozen for a campaign's cases."""
         return {}
 
     def used(self, points: Sequence[CampaignPoint], measured: Measured) -> Mapping[str, Any]:
-        """By workload, what the rounds that were measured were held to."""
+        """Returns by workload what the rounds that were measured were held to."""
         return {}
 
     def held_to(
@@ -240,7 +240,7 @@ class Suite:
 
 
 def _added(suite: str) -> Mapping[str, Entry]:
-    """By name, the kinds that extensions and other distributions add to a suite."""
+    """Maps names to the kinds that extensions and other distributions add to a suite."""
     entered = {**entries(KIND, KINDS, extensions(KIND, KINDS)), **extensions(KIND, KINDS)}
     named = ((name.partition("."), entry) for name, entry in entered.items())
     return {kind: entry for (owner, _, kind), entry in named if owner == suite}

@@ -28,8 +28,8 @@ NEVER_ACCEPTED = "answers were never accepted: recorded at the next acceptance"
 
 
 def distance(now: Sequence[float], then: Sequence[float]) -> float:
-    """Of two vectors of one length, which are blocks of 16 numbers one after the other. A position that was constant,
-    so that its change has no measure, counts 1 where it changed."""
+    """Measures the distance of two vectors of one length, which are blocks of 16 numbers one after the other. A
+    position that was constant, so that its change has no measure, counts 1 where it changed."""
     starts = range(0, len(then), BLOCK)
     squares = [_block_distance(now[start : start + BLOCK], then[start : start + BLOCK]) ** 2 for start in starts]
     return math.sqrt(math.fsum(squares) / len(squares))

@@ -221,7 +221,7 @@ class Cases:
         return cls(tuple(readable), unread)
 
     def by(self, key: Callable[[CaseRecord[Any]], KeyT]) -> dict[KeyT, Cases]:
-        """In groups, in the order of the first of each; of these nothing is unread yet."""
+        """Groups the cases, in the order of the first of each; of these nothing is unread yet."""
         groups: dict[KeyT, list[CaseRecord[Mapping[str, Any]]]] = {}
         for record in self.records:
             groups.setdefault(key(record), []).append(record)

@@ -46,7 +46,7 @@ class Judged:
 
     @property
     def suite(self) -> Verdict | None:
-        """That verdict where all cases are of one group."""
+        """Returns the suite's verdict where all cases are of one group."""
         return next(iter(self.suites.values()), None)
 
 

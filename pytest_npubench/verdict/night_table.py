@@ -96,18 +96,18 @@ class NightTable:
 
 
 def mean_of(entries: FloatArray) -> FloatArray:
-    """Of each row, NaN where it has none."""
+    """Averages each row, NaN where it has no entries."""
     number = np.isfinite(entries).sum(axis=1)
     return np.where(number > 0, np.nansum(entries, axis=1) / np.maximum(number, 1), np.nan)
 
 
 def first_of(entries: FloatArray) -> FloatArray:
-    """Of each row, whose entries are to the left, NaN where it has none."""
+    """Takes the first of each row, whose entries are to the left, NaN where it has none."""
     return entries[:, 0] if entries.shape[1] else np.full(len(entries), np.nan)
 
 
 def relative_variance(num_processes: FloatArray, process_share: float) -> FloatArray:
-    """Of a mean of processes, relative to one process; NaN counts as one."""
+    """Returns the variance of a mean of processes, relative to one process; NaN counts as one."""
     return 1 - process_share + process_share / np.maximum(np.nan_to_num(num_processes, nan=1.0), 1.0)
 
 
@@ -140,7 +140,7 @@ def split(case: str, nights: CaseEntries, since: str | None, *, is_disturbed: bo
 
 
 def make_table(cases: Sequence[CaseNights]) -> NightTable:
-    """Of cases of one scale with 2 reference nights or more each."""
+    """Makes the table of cases of one scale with 2 reference nights or more each."""
     names = list(dict.fromkeys(name for case in cases for name in (*case.names, *case.gone)))
     column = {name: index for index, name in enumerate(names)}
     entries, first = np.full((2, len(cases), len(names)), np.nan)

@@ -68,7 +68,7 @@ class NoiseLaw:
 
 
 def fit_law(nights: Nights) -> NoiseLaw:
-    """From cases with 2 entries or more."""
+    """Fits the law to cases with 2 entries or more."""
     middle, spread = middle_and_spread(nights.entries)
     low, high = np.log(np.quantile(spread, (0.1, 0.9)))
     doubt = 1 / (2 * max(float((counts(nights.entries) - 1).sum()), 1.0))  # the variance of the log of a deviation
@@ -103,8 +103,9 @@ def _fitted(law: NoiseLaw, nights: Nights, levels: FloatArray, doubt: float) -> 
 
 
 def log_likelihood(law: NoiseLaw, nights: Nights, levels: FloatArray, sizes: FloatArray | None = None) -> FloatArray:
-    """Of each entry under each scale and level, [C, K, S, Z], 0 where there is none; with `sizes` [D] that of the entry
-    had its case changed by so much, [C, K, S, Z, D]. In single precision, which is twice as fast."""
+    """Returns the log-likelihood of each entry under each scale and level, [C, K, S, Z], 0 where there is none; with
+    `sizes` [D] that of the entry had its case changed by so much, [C, K, S, Z, D]. It is in single precision, which is
+    twice as fast."""
     apart = np.clip(nights.entries[:, :, None] - levels[:, None, :], -LARGEST, LARGEST)[:, :, None, :]
     inverse = 1 / (law.scales * np.sqrt(nights.variance)[:, :, None])[..., None]
     if sizes is not None:

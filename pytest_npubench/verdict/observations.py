@@ -49,7 +49,7 @@ def session_entries(session: Session, scale: Scale, better: Better) -> FloatArra
 def many_entries(
     sessions: Iterable[Session], scale: Scale, better: Better, level: float | None = None
 ) -> list[FloatArray | str]:
-    """Of each session its entries, [R], or what is wrong with it; all at once, many times as fast as one by one.
+    """Returns the entries [R] of each session, or what is wrong with it; all at once, many times as fast as one by one.
     `level`: of another quantile than the entry's own."""
     processes = [_listed(session) for session in sessions]
     if level is None:
@@ -79,7 +79,7 @@ def _turned(figures: list[float | str], is_no_list: bool, scale: Scale, better: 
 
 
 def _figures(processes: list[Process], scale: Scale, level: float) -> list[float | str]:
-    """That quantile of each process or what is wrong with it; those of one length as the rows of one array."""
+    """Returns that quantile of each process or what is wrong with it; those of one length as the rows of one array."""
     by_length: dict[int, list[int]] = {}
     for index, samples in enumerate(processes):
         by_length.setdefault(_length(samples), []).append(index)

@@ -83,8 +83,8 @@ class Reference:
         return np.asarray(self.weights.sum(axis=2) @ self.law.scales**2)
 
     def p(self, tonight: FloatArray, sign: int = 1, variance: FloatArray | float = 1.0) -> FloatArray:
-        """Of a night as slow as `tonight` [C], or slower; as fast, with the sign -1. NaN stays NaN. variance: of an
-        entry, [C], relative to that of one process."""
+        """Returns the chance of a night as slow as `tonight` [C], or slower; as fast, with the sign -1. NaN stays NaN.
+        variance: of an entry, [C], relative to that of one process."""
         error = np.sqrt(np.broadcast_to(variance, tonight.shape))[:, None, None]
         apart = sign * (tonight[:, None] - self.levels)[:, None, :] / (self.law.scales[:, None] * error)
         p = (self.weights * upper_tail(np.nan_to_num(apart), self.law.freedom)).sum(axis=(1, 2))
@@ -112,7 +112,7 @@ class Reference:
         )
 
     def of(self, row: int, sign: int) -> Reference:
-        """That of one case alone; with the sign -1 more is better."""
+        """Returns the reference of one case alone; with the sign -1 more is better."""
         return replace(
             self,
             nights=self.nights.of([row]).turned(sign),
@@ -197,9 +197,9 @@ LIGHT, LEAST_EXCESS = 0.95, 0.5
 
 
 def fit_tail(p: FloatArray) -> SuiteTail:
-    """From p-values of nights; the excess is the larger of that of the upper 5 % and of the upper 1.25 %, each drawn to
-    1.25 by 10 pseudo-nights. Below 0.95 it is what is known of the upper 5, 1.25 and 0.3 % with 80 % confidence: heavy
-    tails have a light body."""
+    """Fits the tail to p-values of nights. The excess is the larger of that of the upper 5 % and of the upper 1.25 %,
+    each drawn to 1.25 by 10 pseudo-nights. Below 0.95 it is what is known of the upper 5, 1.25 and 0.3 % with 80 %
+    confidence: heavy tails have a light body."""
     surprise = np.sort(-np.log(np.maximum(p, SMALLEST_P)))
     num_top = min(max(int(len(surprise) * TOP), 5), len(surprise) - 1)
     means = []

@@ -50,8 +50,9 @@ FIGURES = (
 def spread_alarms(
     accepted: Mapping[str, Sequence[Session]], current: Mapping[str, Session], better: Better
 ) -> dict[str, str]:
-    """By case, in words, the first figure that is far worse than that of the accepted sessions; cases of one family,
-    oldest sessions first. A case whose samples do not tell the figure, or with fewer than 3 sessions, has none."""
+    """Names by case, in words, the first figure that is far worse than that of the accepted sessions; cases of one
+    family, oldest sessions first. A case whose samples do not tell the figure, or with fewer than 3 sessions, has
+    none."""
     alarms: dict[str, str] = {}
     for figure in FIGURES:
         for case, text in _alarms(figure, accepted, current, better).items():
@@ -81,7 +82,7 @@ def _alarms(
 
 
 def _alarm(figure: SpreadFigure, row: FloatArray, deviation: float, better: Better) -> str:
-    """Of tonight's entry, which stands first, and those of the sessions; empty for none."""
+    """Words the alarm of tonight's entry, which stands first, against those of the sessions; empty for none."""
     num_sessions, worse_by = len(row) - 1, float(row[0] - row[1:].mean())
     usual = max(math.log1p(figure.margin), NUM_DEVIATIONS * deviation * math.sqrt(1 + 1 / num_sessions))
     if worse_by <= usual:

@@ -40,7 +40,7 @@ def verdict_of(tonight: Tonight, row: int) -> Verdict:
 
 
 def _alarms_among(side: Side, row: int) -> int:
-    """Of how many judged metrics at most the case would still alarm."""
+    """Says among how many judged metrics at most the case would still alarm."""
     odds = math.exp(min(float(side.log_odds[row]), LARGEST_LOG)) if side.over_nights[row] else 0.0
     over_nights = odds / OVER_NIGHTS - MORE_CASES
     one_night = 1 / (ONE_NIGHT * max(float(side.p[row]), SMALLEST_P)) if side.one_night[row] else 0.0

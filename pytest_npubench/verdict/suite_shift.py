@@ -49,8 +49,8 @@ class SuiteShift:
 
 
 def suite_shift(baseline: FloatArray, current: FloatArray, margin: float) -> SuiteShift | None:
-    """From entries [C, K] with 2 or more a row and tonight's first processes [C], NaN for none; None where cases or
-    sessions are too few to tell. A night with too few cases is left as it is."""
+    """Estimates the shift from entries [C, K] with 2 or more a row and tonight's first processes [C], NaN for none;
+    None where cases or sessions are too few to tell. A night with too few cases is left as it is."""
     enough = np.isfinite(baseline).sum(axis=0) >= MIN_CASES
     num_cases = int(np.isfinite(current).sum())
     if enough.sum() < MIN_SESSIONS or num_cases < MIN_CASES:

@@ -141,8 +141,8 @@ class Tonight:
 
     @property
     def variance_of_tonight(self) -> FloatArray:
-        """That of a mean of processes, for tails that are light. Heavy ones come from what hits a case for a whole
-        night, which hits all its processes: there the law of one process is asked."""
+        """Returns the variance of a mean of processes, for tails that are light. Heavy ones come from what hits a case
+        for a whole night, which hits all its processes: there the law of one process is asked."""
         mean = relative_variance(np.isfinite(self.table.current).sum(axis=1), self.process_share)
         return np.where(self.scatter > 0, 1.0, mean)
 

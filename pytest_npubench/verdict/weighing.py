@@ -41,7 +41,7 @@ class Difference:
     num_new: FloatArray
 
     def p(self, limit: float, sign: int = 1) -> FloatArray:
-        """Of being worse by no more than `limit`; better, with the sign -1."""
+        """Returns the chance of being worse by no more than `limit`; better, with the sign -1."""
         return one_sided_p(sign * self.estimate, limit, self.error, self.freedom)
 
 
@@ -55,8 +55,9 @@ def difference_of(
     num_old: FloatArray,
     num_new: FloatArray,
 ) -> Difference:
-    """From the variance of a session, moderated over the cases, and the variance that all cases share, which is not in
-    it. Where that is not out of it the variances agree by right, and no case is surer than by its own sessions."""
+    """Weighs a difference by the variance of a session, moderated over the cases, and the variance that all cases
+    share, which is not in it. Where that is not out of it the variances agree by right, and no case is surer than by
+    its own sessions."""
     prior = fit_prior(variance, freedom)
     if prior is not None and not independent:
         prior = replace(prior, learnt_from=float(freedom.max()))

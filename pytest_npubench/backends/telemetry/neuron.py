@@ -96,7 +96,7 @@ def list_devices(timeout_s: float) -> list[Mapping[str, Any]]:
 
 
 def chips_of_cores(listed: Iterable[Mapping[str, Any]]) -> dict[int, Mapping[str, Any]]:
-    """By number of a NeuronCore, as the runtime counts cores, its chip's entry. nc_count counts logical cores.
+    """Maps the number of a NeuronCore, as the runtime counts cores, to its chip's entry. nc_count counts logical cores.
 
     Worked example: chips 0 and 1 with two cores each: cores 0 and 1 are the first one's, 2 and 3 the second one's.
     """

@@ -143,7 +143,7 @@ class Reply:
 
     @property
     def kept_s(self) -> float | None:
-        """None where no header says it."""
+        """Returns how long the connection is kept; None where no header says it."""
         match = re.search(r"timeout\s*=\s*(\d{1,6})", self._header(b"keep-alive"), re.IGNORECASE)
         return float(match[1]) if match else None
 

@@ -55,8 +55,8 @@ class Kernel(Protocol):
     """Whether keys are read where they are in the cache, and not gathered first."""
 
     def prepare_static(self, batch: RaggedBatch, num_keys: int) -> Any | None:
-        """Of a static batch of single-token rows that look back on num_keys tokens together, at most; None where what
-        attend() launches depends on more than that."""
+        """Prepares a static batch of single-token rows that look back on num_keys tokens together, at most. It is None
+        where what attend() launches depends on more than that."""
         ...
 
     def attend(

@@ -138,6 +138,6 @@ class DecodeGraphs:
 
 
 def _doublings(capacity: int) -> tuple[int, ...]:
-    """From FEWEST_KEYS to MOST_KEYS, or to all that the cache holds."""
+    """Doubles from FEWEST_KEYS to MOST_KEYS, or to all that the cache holds."""
     most = min(MOST_KEYS, capacity)
     return (*takewhile(lambda keys: keys < most, (FEWEST_KEYS << power for power in count())), most)

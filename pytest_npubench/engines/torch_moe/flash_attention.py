@@ -79,7 +79,8 @@ class FlashAttention:
         return {window: (self._static_call(batch, starts, num_keys, window),) for window in self._windows}
 
     def _static_call(self, batch: RaggedBatch, starts: Tensor, num_keys: int, window: int | None) -> Call:
-        """Where keys are gathered, the last row's gathering goes on to num_keys, behind what it looks back on."""
+        """Makes the call of a static batch. Where keys are gathered, the last row's gathering goes on to num_keys,
+        behind what it looks back on."""
         size, tables, lengths = batch.num_single, batch.tables, batch.firsts + 1
         longest = min(num_keys, tables.shape[1] * batch.block_size_tokens)
         call = Call(

@@ -51,7 +51,7 @@ class MoeModel:
         return PassInputs(batch=batch, turn=turn, prepared=self._kernel.prepare(batch))
 
     def prepare_static(self, batch: RaggedBatch, num_keys: int) -> PassInputs:
-        """As prepare(), of a static batch whose rows look back on num_keys tokens together, at most."""
+        """Prepares, as prepare() does, a static batch whose rows look back on num_keys tokens together, at most."""
         turn = rotation(self._speeds, self._growth, batch.positions, self._dtype)
         return PassInputs(batch=batch, turn=turn, prepared=self._kernel.prepare_static(batch, num_keys))
 

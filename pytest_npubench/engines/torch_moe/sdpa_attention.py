@@ -52,7 +52,7 @@ class SdpaAttention:
         return {window: self._spans(batch, window) for window in {None, self._shape.sliding_window}}
 
     def prepare_static(self, batch: RaggedBatch, num_keys: int) -> Spans | None:
-        """None: keys are gathered to the longest context, which is a number."""
+        """Returns None: keys are gathered to the longest context, which is a number."""
         return None
 
     def _spans(self, batch: RaggedBatch, window: int | None) -> tuple[Span, ...]:

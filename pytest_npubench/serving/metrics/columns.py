@@ -44,7 +44,7 @@ class RequestColumns:
 
     @property
     def num_gaps(self) -> IntArray:
-        """Of each request, [N]."""
+        """Counts the gaps of each request, [N]."""
         return np.maximum(self.num_tokens - 1, 0)
 
     @property

@@ -76,7 +76,7 @@ def batched_quantile_interval(values: FloatArray, batch: IntArray, quantile: flo
 
 
 def _independent_worth(values: FloatArray, batch: IntArray, sizes: IntArray, quantile: float) -> int:
-    """As many independent values would know the quantile as well; at least 1, at most n."""
+    """Returns how many independent values would know the quantile as well; at least 1, at most n."""
     over = np.bincount(batch, values > np.quantile(values, quantile), minlength=sizes.size)
     num_batches = int(np.count_nonzero(sizes))
     fraction = float(over.sum()) / values.size

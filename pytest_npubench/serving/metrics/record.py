@@ -55,8 +55,8 @@ class RequestRecord:
             self._check_token_times()
 
     def _is_of_a_log(self) -> bool:
-        """As nearly all of a hundred thousand are: complete, with times that are known to be in order. Nothing is wrong
-        with it then."""
+        """Says whether the record is complete, with times that are known to be in order, as nearly all of a hundred
+        thousand are. Nothing is wrong with it then."""
         times_s, scheduled_s = self.token_times_s, self.scheduled_s
         if not isinstance(times_s, StoredTimes) or not times_s.is_ordered or scheduled_s is None:
             return False

@@ -68,7 +68,7 @@ class DecodeSide(Batch):
         return True
 
     def join(self, request: int) -> None:
-        """Its keys and values are here; it decodes from the next iteration on."""
+        """Lets a request decode from the next iteration on: its keys and values are here."""
         self._start(self.in_flight.pop(request))
 
 

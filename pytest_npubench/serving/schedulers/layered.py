@@ -60,7 +60,7 @@ class LayeredPrefillScheduler:
 
     @staticmethod
     def iteration_work(tokens: int, *, decode_counts: bool) -> Work:
-        """As many layer groups as make an iteration's work that of a chunk; short prompts merge."""
+        """Takes as many layer groups as make an iteration's work that of a chunk; short prompts merge."""
         return {"tokens_per_iteration": tokens, "merge_cap_tokens": MERGE_CHUNKS * tokens}
 
     def plan(self) -> IterationPlan | None:

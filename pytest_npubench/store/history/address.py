@@ -80,7 +80,7 @@ def parse_address(text: str | Address) -> Address:
 
 
 def shown_address(text: str | Address) -> str:
-    """As it may be shown: *** where it cannot be read."""
+    """Shows the address without its password, *** where it cannot be read."""
     try:
         return parse_address(text).shown
     except HistoryError:

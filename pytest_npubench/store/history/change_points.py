@@ -98,7 +98,7 @@ def _law(segments: list[FloatArray]) -> NoiseLaw:
 
 
 def _log_evidence(law: NoiseLaw, before: FloatArray, after: FloatArray) -> float:
-    """That the level changed between the two, upwards or downwards."""
+    """Weighs whether the level changed between the two, upwards or downwards."""
     before, after = before[-NUM_NIGHTS:], after[:NUM_NIGHTS]
     nights = _one_case(np.concatenate([before, after])).turned(1 if after.mean() > before.mean() else -1)
     num_accepted = np.full(1, float(MIN_SEGMENT))

@@ -32,7 +32,7 @@ OF_SESSIONS = ("git_revision", "host", "session")
 def series(
     url: str | Address, *, case: str | None, metric: str | None, where: Mapping[str, str], since: datetime | None
 ) -> tuple[SeriesRow, ...]:
-    """As history_series."""
+    """Answers history_series."""
     metrics, sessions = schema.metrics.c, schema.sessions.c
     query = _joined(
         select(
@@ -69,7 +69,7 @@ def series(
 def sessions(
     url: str | Address, *, where: Mapping[str, str], since: datetime | None, limit: int | None
 ) -> tuple[SessionRow, ...]:
-    """As history_sessions."""
+    """Answers history_sessions."""
     table = schema.sessions
     query = select(table).where(*_since(since)).order_by(table.c.started_at.desc(), table.c.id.desc()).limit(limit)
     of_session = {name: value for name, value in where.items() if name in OF_SESSIONS}
@@ -87,7 +87,7 @@ def sessions(
 
 
 def median_durations(url: str | Address) -> dict[str, float]:
-    """As durations."""
+    """Answers durations."""
     cases = schema.cases.c
     query = select(cases["case"], cases.duration_s).where(cases.duration_s.is_not(None), *_valid())
     address = parse_address(url)
@@ -134,7 +134,7 @@ def _key(row: RowMapping) -> FingerprintKey:
 
 
 def _fingerprints(connection: Connection) -> dict[str, Fingerprint | None]:
-    """By digest. Raises StoreError where the history was altered."""
+    """Returns the fingerprints by digest. Raises StoreError where the history was altered."""
     devices = connection.execute(select(schema.devices.c.digest, schema.devices.c.fingerprint))
     return {digest: None if content is None else Fingerprint.from_json(content) for digest, content in devices}
 

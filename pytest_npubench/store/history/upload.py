@@ -59,7 +59,7 @@ class _Rows:
 
 
 def upload(url: str | Address, journal: Journal, timeout_s: float) -> Uploaded:
-    """As upload_journal."""
+    """Does what upload_journal says."""
     try:
         address = parse_address(url)
         num_uploaded = write(address, lambda connection: _num_uploaded(connection, address.shown), timeout_s)
@@ -214,7 +214,7 @@ def _metric_rows(session: str, key: tuple[str, str, str], record: Record) -> lis
 
 
 def _processes(value: object) -> list[list[float]] | None:
-    """None where there is one process, or none that could be kept."""
+    """Returns the samples of each process; None where there is one process, or none that could be kept."""
     processes: Sequence[object] = value if isinstance(value, (list, tuple)) else ()
     return [samples for samples in map(_numbers, processes) if samples] or None
 

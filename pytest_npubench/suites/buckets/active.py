@@ -39,13 +39,13 @@ class ActiveBands:
 
     @property
     def half_width(self) -> float:
-        """Of the widest 90 % band, over its prediction."""
+        """Returns the half width of the widest 90 % band, over its prediction."""
         from pytest_npubench.stats.allocation import half_widths
 
         return float(half_widths(tuple(self.points.values()), self.gradients).max())
 
     def next_repeats(self, limit: float, batch_s: float) -> dict[str, int]:
-        """Of each point in a batch of at most so many seconds."""
+        """Plans repeats of each point in a batch of at most so many seconds."""
         from pytest_npubench.stats.allocation import next_repeats
 
         chosen = next_repeats(tuple(self.points.values()), self.gradients, limit=limit, batch_s=batch_s)
@@ -70,8 +70,8 @@ class ActiveDetail:
 
 
 def active_bands(plan: BucketPlan, samples: Samples) -> ActiveBands | None:
-    """Of the workloads whose profile points have samples; None where there is none, a point has fewer than the least
-    repeats, or its TTFT or TBT comes out at 0 or below."""
+    """Returns the bands of the workloads whose profile points have samples; None where there is none, a point has fewer
+    than the least repeats, or its TTFT or TBT comes out at 0 or below."""
     import numpy as np
 
     from pytest_npubench.stats.allocation import MIN_REPEATS, Repeats

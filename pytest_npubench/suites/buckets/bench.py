@@ -172,7 +172,7 @@ class BucketBench:
     def visits(
         self, points: Sequence[BucketPoint], measured: Measured, durations_s: Mapping[str, float]
     ) -> Mapping[str, int]:
-        """Of what predictions rest on and are judged by."""
+        """Plans the visits of what predictions rest on and are judged by."""
         return planned_visits(self._plan, points, measured, durations_s)
 
     def sample(self, point: BucketPoint, round_index: int) -> Visit:
@@ -199,8 +199,8 @@ class BucketBench:
         return {} if ran == before else {**dict.fromkeys(before, 0), **ran}
 
     def _energy_j(self) -> float | None:
-        """Of the device since some start; None from the first time on that it does not tell. A counter at 0, as virtual
-        machines have it, was never one."""
+        """Reads the device's energy since some start; None from the first time on that it does not tell. A counter at
+        0, as virtual machines have it, was never one."""
         if not self._has_energy:
             return None
         self._telemetry = self._telemetry or open_telemetry(self._runtime)
@@ -275,7 +275,7 @@ class VariantBench:
         earlier: Sequence[Round],
         stage: Callable[[str], None],
     ) -> Mapping[str, str]:
-        """Its binaries' records have names of their own, as its points have."""
+        """Loads an engine, whose binaries' records have names of their own, as its points have."""
         if variant is None:
             self._benches[None] = BucketBench(self._runtime, self._plan, self._make_engine, self._folder)
             return self._benches[None].load(points, earlier, stage)

@@ -34,8 +34,8 @@ POWER = "power"
 def bindings(
     plan: BucketPlan, measured: Measured, bucket: int, times_s: Mapping[Phase, float]
 ) -> dict[str, Binding] | None:
-    """By phase, of a prefill of one prompt and a decode step of the batch that take so long; None where the hardware
-    file lacks a peak."""
+    """Says by phase what binds a prefill of one prompt and a decode step of the batch that take so long; None where the
+    hardware file lacks a peak."""
     flops = plan.spec.peak.flops_per_s.get(plan.spec.dtype)
     bandwidth = plan.spec.peak.memory_bandwidth_bytes_per_s
     if flops is None or bandwidth is None:
@@ -65,7 +65,7 @@ def step_work(plan: BucketPlan, phase: Phase, bucket: int) -> tuple[float, float
 
 
 def prefill_work(plan: BucketPlan, lengths: Sequence[int], num_passes: int = 1) -> tuple[float, float]:
-    """Of prompts that were padded to these lengths, with the weights read once in each of so many passes."""
+    """Counts the work of prompts padded to these lengths, with the weights read once in each of so many passes."""
     from pytest_npubench.engines.binary_estimate import attention_flops
 
     shape, weights = _shape(plan), _weight_bytes(plan)
@@ -76,7 +76,7 @@ def prefill_work(plan: BucketPlan, lengths: Sequence[int], num_passes: int = 1) 
 
 
 def decode_work(plan: BucketPlan, num_tokens: int, kv_tokens: int, num_steps: int = 1) -> tuple[float, float]:
-    """Of so many decode steps, which make num_tokens in all and attend to kv_tokens of keys and values in all."""
+    """Counts the work of so many decode steps, which make num_tokens in all and attend to kv_tokens in all."""
     from pytest_npubench.engines.jax_dense.memory import dtype_bytes
 
     shape = _shape(plan)
@@ -93,15 +93,14 @@ def _shape(plan: BucketPlan) -> DecoderShape:
 
 
 def _weight_bytes(plan: BucketPlan) -> float:
-    """Of all matrices, that of the vocabulary included. Of an embedding table that is another one, a step reads a few
-    rows."""
+    """Counts the bytes of all matrices, the vocabulary's included. A step reads few rows of a table of embeddings."""
     from pytest_npubench.engines.jax_dense.memory import dtype_bytes
 
     return float(_shape(plan).num_active_parameters * dtype_bytes(plan.spec.dtype))
 
 
 def capped_fraction(measured: Measured) -> float:
-    """Of the rounds' time, in which the power limit held the device back; 0 where nobody tells."""
+    """Returns the share of the rounds' time in which the power limit held the device back; 0 where nobody tells."""
     states = [item.state for item in measured.watched if item.state is not None]
     capped_s = sum(
         seconds for state in states for name, seconds in (state.throttled_s or {}).items() if POWER in name.lower()

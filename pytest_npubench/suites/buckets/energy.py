@@ -29,7 +29,7 @@ LEAST_S = 2.0  # twenty steps of the slowest counter
 
 
 def bucket_energy(measured: Measured, shorter: BucketPoint, longer: BucketPoint) -> EnergyDetail:
-    """Of a bucket by its two profile points. Raises MeasurementError where one failed, and where the counter stood."""
+    """Returns a bucket's energy by its two points. Raises MeasurementError where one failed or the counter stood."""
     seconds, joules = {}, {}
     for point in (shorter, longer):
         visits = [visit for row in measured.visits(point.name, BucketVisit) for visit in row]

@@ -41,7 +41,7 @@ def estimated_profile(
 def profile_of_estimates(
     compiles: Sequence[CompileRecord], buckets: Sequence[int], *, batch_size: int, prefill_shared: bool = False
 ) -> tuple[BucketProfile | None, str]:
-    """Of what was compiled; or None and why."""
+    """Makes a profile of what was compiled; or None, and why."""
     times = {
         (match[1], int(match[2])): record.estimated_s
         for record in compiles

@@ -70,7 +70,7 @@ def needed_buckets(case: Case, kind: CaseKind[Any], plan: BucketPlan) -> tuple[i
 
 
 def bucket_need(plan: BucketPlan, buckets: Sequence[int]) -> MemoryNeed:
-    """Of the reference decoder with these buckets loaded, on each device of the plan's group."""
+    """Counts what the reference decoder needs with these buckets loaded, on each device of the plan's group."""
     if plan.is_search:
         needs = [bucket_need(plan.of(one), [b for b in one.buckets if b in buckets]) for one in plan.variants]
         return MemoryNeed(

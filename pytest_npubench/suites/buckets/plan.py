@@ -71,7 +71,7 @@ class BucketPlan(EnginePlan):
 
     @property
     def shape(self) -> DecoderShape:
-        """Of the engine. Raises RegistryError for a model that no shape has."""
+        """Returns the engine's shape. Raises RegistryError for a model that no shape has."""
         from pytest_npubench.engines.shapes import dense_shape
 
         shape = dense_shape(self.model)
@@ -151,11 +151,11 @@ class BucketPlan(EnginePlan):
 
     @property
     def num_requests(self) -> int:
-        """That arrive in one round of a served workload."""
+        """Counts the requests that arrive in one round of a served workload."""
         return REQUESTS_PER_SLOT * self.batch_size
 
     def of(self, variant: Variant) -> BucketPlan:
-        """Of one engine of those that a search compares."""
+        """Returns the plan of one engine of those that a search compares."""
         return replace(
             self,
             batch_size=variant.batch_size,
@@ -185,7 +185,7 @@ class BucketPlan(EnginePlan):
         return Variant(batch_size=self.batch_size, buckets=self.buckets, num_layers=num_layers)
 
     def searched_batches(self, name: str, variant: Variant) -> tuple[BucketPoint, ...]:
-        """The same requests of a workload on every engine, as many as its largest batch, in batches of this one's."""
+        """Puts a workload's requests, which are the same on every engine, in batches of this engine's size."""
         requests = sample(name, self.batch_size, self.batch_size, self.buckets[-1]).requests
         size = variant.batch_size
         return tuple(
@@ -224,7 +224,7 @@ class BucketPlan(EnginePlan):
         return tuple(point for point in planned if point.bucket in buckets)
 
     def pair_point(self, workload: str) -> BucketPoint:
-        """In the smallest bucket: a request that stays to its end, and a short one that joins it."""
+        """Makes, in the smallest bucket, a request that stays to its end, and a short one that joins it."""
         bucket = self.buckets[0]
         longest = max(point.output_tokens for point in self.profile_points((bucket,)))
         input_tokens, short = bucket - longest, min(NUM_PAIR_STEPS, longest // 2)
@@ -296,8 +296,8 @@ def bucket_plans(
 
 
 def chosen_plans(spec: HardwareSpec, choice: Choice) -> Iterator[BucketPlan]:
-    """Those of a run, under limits that it may tighten, as they are measured on its engine. Raises ConfigError for a
-    limit that is looser than the hardware file's."""
+    """Chooses the plans of a run, under limits that it may tighten, as they are measured on its engine. Raises
+    ConfigError for a limit that is looser than the hardware file's."""
     asked = choice.options
     plans = bucket_plans(
         spec,
@@ -330,7 +330,7 @@ def _with_online(plans: Sequence[BucketPlan]) -> Iterator[BucketPlan]:
 
 
 def _searches(plans: Sequence[BucketPlan]) -> Iterator[BucketPlan]:
-    """Those in which engines of each model are compared, where the engine can."""
+    """Chooses the plans in which engines of each model are compared, where the engine can."""
     for plan in {plan.model: plan for plan in plans if plan.service.compares_engines}.values():
         size = plan.size
         searched = replace(

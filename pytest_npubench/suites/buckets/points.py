@@ -49,7 +49,7 @@ class Variant:
 
     @property
     def prefix(self) -> str:
-        """Of the names of its points and binaries."""
+        """Begins the names of its points and binaries."""
         return f"{self.name}/"
 
     def of(self, point: BucketPoint) -> BucketPoint:
@@ -134,22 +134,22 @@ def canary_samples(rounds: Iterable[Round]) -> dict[str, tuple[float, ...]]:
 
 
 def served_name(workload: str) -> str:
-    """Of a point that serves requests; its columns are those of a campaign.served_block.ServedBlock."""
+    """Names a point that serves requests; its columns are those of a campaign.served_block.ServedBlock."""
     return f"{SERVED}{workload}"
 
 
 def pair_name(bucket: int) -> str:
-    """Of a point of pairs of requests."""
+    """Names a point of pairs of requests."""
     return f"{PAIR}{bucket}"
 
 
 def profile_name(bucket: int, output_tokens: int) -> str:
-    """Of a point that profiles a bucket; PROFILE reads it back."""
+    """Names a point that profiles a bucket; PROFILE reads it back."""
     return f"profile/{bucket}/{output_tokens}"
 
 
 def move_name(smaller: int, larger: int) -> str:
-    """Of a move of the KV cache; MOVE reads it back."""
+    """Names a move of the KV cache; MOVE reads it back."""
     return f"move/{smaller}/{larger}"
 
 
@@ -189,7 +189,7 @@ class BucketVisit(Visit):
 
 
 def _of_each(values: Sequence[float], num_visits: int) -> Sequence[float | None]:
-    """None of each visit where not all of a round were told."""
+    """Gives each visit its value, and None to all where not all of a round were told."""
     return values if len(values) == num_visits else (None,) * num_visits
 
 

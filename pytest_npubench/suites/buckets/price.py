@@ -22,7 +22,7 @@ MILLION = 1_000_000
 
 
 def token_prices(plan: BucketPlan, input_tokens: int, *, ttft_s: float, tbt_s: float) -> PriceDetail | None:
-    """None where the hardware file states no price."""
+    """Prices tokens; None where the hardware file states no price."""
     price = plan.spec.price
     if price is None:
         return None

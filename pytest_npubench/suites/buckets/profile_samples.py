@@ -21,7 +21,7 @@ KeyT = TypeVar("KeyT")
 
 
 def profile_samples(plan: BucketPlan, measured: Measured, buckets: Sequence[int]) -> ProfileSamples:
-    """Those of these buckets, with the moves into each but the smallest. Raises MeasurementError where one failed."""
+    """Collects the samples of these buckets, and the moves into all but the smallest. Raises MeasurementError."""
     samples_s = {
         point: measured.samples(plan.profile_point(point).name).samples_s for point in plan.profile_points(buckets)
     }
@@ -114,7 +114,7 @@ def samples_of_parts(
 
 
 def _samples(measured: Measured, names: Mapping[KeyT, str]) -> dict[KeyT, Sequence[float]]:
-    """Of those points that have any."""
+    """Collects the samples of those points that have any."""
     samples_s = {
         key: tuple(value for row in measured.rounds for value in row.get(name, ())) for key, name in names.items()
     }
@@ -131,7 +131,7 @@ def bucket_binaries(compiles: Iterable[CompileRecord], bucket: int) -> tuple[Com
 
 
 def move_binaries(compiles: Iterable[CompileRecord], buckets: Collection[int]) -> tuple[CompileRecord, ...]:
-    """Of moves into these buckets."""
+    """Keeps the binaries of moves into these buckets."""
     return tuple(
         record for record in compiles if record.name.startswith("move-") and int(record.name.split("-")[-1]) in buckets
     )

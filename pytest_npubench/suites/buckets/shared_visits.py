@@ -66,7 +66,7 @@ def round_visits(
 
 
 def _alike_s(points: Iterable[BucketPoint], durations_s: Mapping[str, float]) -> float:
-    """Of a round of these points, each visited as often as it says."""
+    """Adds up the seconds of a round of these points, each visited as often as it says."""
     return sum(point.visits(durations_s[point.name]) * durations_s[point.name] for point in points)
 
 
@@ -75,7 +75,7 @@ def _seen(measured: Measured, name: str) -> tuple[float, ...]:
 
 
 def _squared_shares(plan: BucketPlan, drawn: Sequence[BucketPoint], means_s: Mapping[str, float]) -> dict[str, float]:
-    """Of each point e_i^2, added up over the batches; empty where no time follows from the points so far."""
+    """Adds up e_i^2 of each point over the batches; empty where no time follows from the points so far."""
     squares = dict.fromkeys(means_s, OWN_SQUARE)
     try:
         pairs_s = {name: (mean_s, mean_s) for name, mean_s in means_s.items()}

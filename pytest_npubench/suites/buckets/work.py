@@ -55,7 +55,7 @@ def impossible(plan: BucketPlan, points: Sequence[object], measured: Measured) -
 
 
 def impossible_timing(plan: BucketPlan, requests: Sequence[Request], timing: BucketTiming) -> str:
-    """The same of TTFT and TBT that were derived from batches of these requests. Of a time that is known within an
+    """Says the same of TTFT and TBT that were derived from batches of these requests. Of a time that is known within an
     error its upper end counts."""
     if (peaks := _peaks(plan)) is None:
         return ""
@@ -72,7 +72,7 @@ def impossible_timing(plan: BucketPlan, requests: Sequence[Request], timing: Buc
 
 
 def least_prefill(plan: BucketPlan, requests: Sequence[Request], peaks: Peaks) -> Bound:
-    """Of all prompts, padded where the engine pads. Prompts that run in one pass read the weights once."""
+    """Bounds the prefill of all prompts, padded where the engine pads. A pass of several prompts reads weights once."""
     service, lengths = plan.service, [request.input_tokens for request in requests]
     together = service.prefill_shared or service.pads_as_it_will
     if not service.pads_as_it_will:
@@ -83,7 +83,7 @@ def least_prefill(plan: BucketPlan, requests: Sequence[Request], peaks: Peaks) -
 
 
 def least_decode(plan: BucketPlan, requests: Sequence[Request], peaks: Peaks) -> Bound:
-    """Of all steps, of the rows that still generate, at the true length of each row's keys and values.
+    """Bounds all decode steps, of the rows that still generate, at the true length of each row's keys and values.
 
     A row of l_in tokens makes n = l_out - 1 steps, which attend to l_in + 1 to l_in + n tokens: n l_in + n (n + 1) / 2.
     """
@@ -105,14 +105,14 @@ def _ran(point: BucketPoint, measured: Measured) -> Mapping[str, int]:
 
 
 def _binary(compiles: Iterable[CompileRecord], prefix: str, name: str) -> CompileRecord | None:
-    """That of "decode-128" is called "decode-MODEL-b2-128"."""
+    """Finds a binary by the end of its name: "decode-128" is called "decode-MODEL-b2-128"."""
     kind, _, buckets = name.partition("-")
     of_kind = (record for record in compiles if record.name.startswith(f"{prefix}{kind}-"))
     return next((record for record in of_kind if record.name.endswith(f"-{buckets}")), None)
 
 
 def _peaks(plan: BucketPlan) -> Peaks | None:
-    """None where the work cannot be counted: of a model that no dense shape has, or in another engine's dtype."""
+    """Returns the peaks; None where the work cannot be counted: without a dense shape, or in another engine's dtype."""
     from pytest_npubench.engines.jax_dense.memory import dtype_bytes
     from pytest_npubench.engines.shapes import dense_shape
 
@@ -125,7 +125,7 @@ def _peaks(plan: BucketPlan) -> Peaks | None:
 
 
 def _least_of_kernel(plan: BucketPlan, kernel: str) -> tuple[Bound, Peaks]:
-    """Of a canary kernel, which every device runs whole. OpenVINO's have sizes of their own; others are not counted."""
+    """Bounds a canary kernel, which every device runs whole. OpenVINO's have other sizes; others are not counted."""
     from pytest_npubench.engines.canary_kernels import sizes
 
     family = plan.spec.family

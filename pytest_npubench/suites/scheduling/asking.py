@@ -61,7 +61,7 @@ def asked(plan: ServingPlan, executor: AskedExecutor, folder: Path) -> AnswerVis
 
 
 def asked_of_server(plan: ServingPlan, server: BlockServer, folder: Path) -> AnswerVisit:
-    """The same of an engine that schedules by itself. Raises what it raises."""
+    """Asks an engine that schedules by itself. Raises what it raises."""
     asking = _Asking(plan, _prompts(plan).with_one_token(), server.answers)
     answers = asking.compared(asking.answers(), asking.in_odd_chunks())
     return _visit(plan, replace(answers, weights=server.weights), folder)
@@ -90,13 +90,13 @@ def _has_ties(plan: ServingPlan) -> bool:
 
 
 def _farthest(apart: Logits) -> Logits:
-    """Of each prompt [prompts], over its positions."""
+    """Returns the largest distance of each prompt [prompts], over its positions."""
     farthest: Logits = apart.max(axis=-1)
     return farthest
 
 
 def _together(apart: Logits) -> Logits:
-    """Of all answers, and so the same of each prompt [prompts]: ties between experts move a single one far."""
+    """Gives each prompt [prompts] the mean over all answers: ties between experts move a single one far."""
     return np.full(len(apart), root_mean_square(apart))
 
 
@@ -110,7 +110,7 @@ class _Asking:
         self._against = _point(plan, AGAINST)
 
     def answers(self) -> Logits:
-        """To all prompts at once."""
+        """Answers all prompts at once."""
         return self._under(self._against)
 
     def in_odd_chunks(self) -> Logits:
@@ -161,7 +161,7 @@ class _Asking:
 
 
 def _served(plan: ServingPlan, executor: AskedExecutor, point: ServedPoint, requests: Sequence[Asked]) -> Logits:
-    """By our scheduler's plans."""
+    """Serves the requests by our scheduler's plans."""
     executor.ask(requests)
     load = OpenLoad(
         [

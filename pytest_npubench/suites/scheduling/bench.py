@@ -192,7 +192,7 @@ class ServingBench:
         return PromptVisit(prefill_s=result.records[0].ttft_s, expert_load_bytes=sum(result.log.expert_load_bytes))
 
     def _idle(self) -> IdleVisit:
-        """Its mean power; nothing, and no time, where no energy counter can be read."""
+        """Measures the mean power; nothing, and no time, where no energy counter can be read."""
         if self._state().energy_j is None:
             return IdleVisit()
         sleep(SETTLE_S)
@@ -289,14 +289,14 @@ def _has(rounds: Sequence[Round], point: ServingPoint) -> bool:
 
 
 def whole(result: ServingResult) -> ServingResult:
-    """The same. Raises MeasurementError where a request failed: what is left of such a run measures something else."""
+    """Returns the result. Raises MeasurementError where a request failed: the rest of it measures something else."""
     if reason := failures_of(result.records):
         raise MeasurementError(reason)
     return result
 
 
 def num_calibration_requests(plan: ServingPlan) -> int:
-    """As many at once as fill the decode batch that the TBT limit is about, at most the engine's batch, and no more
-    than a block has: a profile of short blocks is short here too. Those that the KV cache cannot hold wait, as under a
-    load that is too high: what the cache holds bounds the batch by itself."""
+    """Counts the requests at once that fill the decode batch that the TBT limit is about, at most the engine's batch,
+    and no more than a block has: a profile of short blocks is short here too. Those that the KV cache cannot hold wait,
+    as under a load that is too high: what the cache holds bounds the batch by itself."""
     return min(TBT_BATCH_SIZE, plan.serving.max_batch_size, plan.size.num_requests)

@@ -99,7 +99,7 @@ def ratio_interval(ratios: Sequence[float]) -> tuple[float, float] | None:
 
 
 def mean_ttft_s(block: ServedBlock) -> float:
-    """Of the requests that have a first token. Raises MeasurementError where none has."""
+    """Averages over the requests that have a first token. Raises MeasurementError where none has."""
     return mean_of_first_tokens([block])
 
 

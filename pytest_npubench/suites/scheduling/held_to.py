@@ -46,7 +46,7 @@ class FrozenCalibration:
 def frozen_calibrations(
     baselines: Baselines, plan: ServingPlan, key: FingerprintKey, across: Sequence[str]
 ) -> Mapping[str, FrozenCalibration]:
-    """By workload, those that have one. Raises ConfigError where `across` names no part of a key."""
+    """Returns the calibrations there are, by workload. Raises ConfigError where `across` names no part of a key."""
     frozen: dict[str, FoundFrozen] = {}
     for name in filter(plan.includes, SUITE.kinds):
         kind = SUITE.kind(name)

@@ -50,7 +50,7 @@ def serving_sizes(plan: ServingPlan) -> ServingSizes:
 
 
 def _settings(plan: ServingPlan, runtime: Runtime) -> dict[str, Any]:
-    """Both executors of a campaign have the same binaries, which are compiled once."""
+    """Gives both executors of a campaign the same binaries, which are compiled once."""
     serving, sizes = plan.serving, serving_sizes(plan)
     compiled = _compiled(cast(Hashable, runtime), plan.shape, serving.dtype, sizes)
     return {"dtype": serving.dtype, "sizes": sizes, "compiled": compiled}

@@ -29,7 +29,8 @@ def given_up(plan: ServingPlan, room: MemoryRoom) -> str:
 
 
 def campaign_need(plan: ServingPlan) -> MemoryNeed:
-    """Of each device of one engine with the model's weights and its KV cache; the policies take turns on it.
+    """Counts what each device of one engine needs with the model's weights and its KV cache; the policies take turns on
+    it.
 
     Devices share heads and experts out, and each has the tables whole. jax_moe has at least one key-value head on each,
     and keeps hidden states by slot of the cache."""

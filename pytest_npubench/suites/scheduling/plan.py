@@ -69,7 +69,7 @@ class ServingPlan(EnginePlan):
 
     @property
     def limits(self) -> Mapping[str, float]:
-        """None of its own: what an experiment must show is part of its kind."""
+        """Has none: what an experiment must show is part of its kind."""
         return {}
 
     def includes(self, kind: str) -> bool:

@@ -146,9 +146,9 @@ FOLLOWED: Mapping[type[Visit], str] = {ServedBlock: RUN, PromptVisit: "prefill_s
 
 
 def figures_in(points: Round) -> Mapping[str, tuple[float, ...]]:
-    """Of a round of a journal the figure of each point, in seconds, for the chart of their drift: of a block the mean
-    TTFT of its requests, of a prompt its prefill, of a decode batch its steps. A block of which requests failed has
-    none, nor have columns that do not fit together.
+    """Returns the figure of each point of a journal's round, in seconds, for the chart of their drift: of a block the
+    mean TTFT of its requests, of a prompt its prefill, of a decode batch its steps. A block of which requests failed
+    has none, nor have columns that do not fit together.
 
     Worked example: the block of "layered(tokens_per_iteration=64)/arxiv@r1.3" with arrivals (0, 1) and first tokens at
     0.5 and 2.0 s makes "layered/arxiv@r1.3 (tokens_per_iteration=64)" of 0.75 s.

@@ -54,8 +54,8 @@ class AskedExecutor(Executor, Protocol):
         ...
 
     def answers(self) -> Sequence[Logits]:
-        """Of each request [positions, NUM_FIXED]: those that its prompt ends in, then those behind each forced token;
-        not a number where none were made."""
+        """Returns of each request [positions, NUM_FIXED]: the logits that its prompt ends in, then those behind each
+        forced token; not a number where none were made."""
         ...
 
     def weights_bits(self) -> tuple[int, int]:
@@ -83,7 +83,7 @@ class ServingService(ServingTraits):
         return ()
 
     def own_settings(self, plan: ServingPlan, point: ServedPoint) -> str | None:
-        """In words, for the record of a policy: the settings of an engine that schedules by itself; None of others."""
+        """Words the settings of an engine that schedules by itself, for the record of a policy; None of others."""
         return None
 
     def executor(self, plan: ServingPlan, runtime: Runtime) -> Executor:

@@ -55,7 +55,7 @@ class LoadSpec:
 
     @property
     def rate_name(self) -> str:
-        """As it stands in a case's id: r1.3 or u0.8."""
+        """Writes the rate as it stands in a case's id: r1.3 or u0.8."""
         return f"r{self.rate_per_s:g}" if self.rate_per_s is not None else f"u{self.utilisation:g}"
 
 

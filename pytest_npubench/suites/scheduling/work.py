@@ -30,7 +30,7 @@ from pytest_npubench.suites.scheduling.points import (
 
 
 def work_of(points: Sequence[ServingPoint], measured: Measured) -> dict[str, float]:
-    """Of all blocks of the points, and of one visit of each prompt and decode batch; of no point that failed."""
+    """Counts the work of the points' blocks, and of a visit of each prompt and decode batch; none of a failed point."""
     work: dict[str, float] = {}
     blocks: list[ServedBlock] = []
     for point in dict.fromkeys(points):
@@ -94,7 +94,7 @@ def _least_of_block(plan: ServingPlan, block: ServedBlock) -> Bound:
 def _least(
     plan: ServingPlan, prompt_tokens: float, decoded: int, num_steps: int, expert_load_bytes: float, num_passes: int
 ) -> Bound:
-    """Of tokens that run through all layers; decode steps read the weights that no expert has, and the vocabulary."""
+    """Bounds tokens that run through all layers; decode steps read the vocabulary and the weights outside experts."""
     shape = plan.shape
     head = shape.vocab_size * shape.hidden
     layers = shape.num_active_parameters - head

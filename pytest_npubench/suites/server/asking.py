@@ -52,7 +52,7 @@ class ServerAnswers(Visit):
 
 
 def fixed_prompts(form: str, token_ids: tuple[int, int]) -> list[str | tuple[int, ...]]:
-    """The same in every run: of words questions, of token ids as the hardware file has them."""
+    """Returns the same prompts in every run: questions as words, or token ids as the hardware file has them."""
     if form == "words":
         return list(QUESTIONS)
     prompts = Prompts(form=form, token_ids=token_ids, run="answers")

@@ -34,17 +34,17 @@ def dispatch_lag_p99_s(block: LoadBlock) -> float:
 
 
 def dispatch_lags_s(block: LoadBlock) -> list[float]:
-    """Of the requests that were sent: all, unless a process of the client was lost."""
+    """Lists the lags of the requests that were sent: all, unless a process of the client was lost."""
     return [record.dispatch_lag_s for record in block.records if record.dispatched_s is not None]
 
 
 def p99(values: Sequence[float]) -> float:
-    """Of fewer than 100 values the maximum, as in serving.metrics."""
+    """Returns the 99th percentile; of fewer than 100 values the maximum, as in serving.metrics."""
     return float(np.quantile(values, 0.99)) if len(values) >= FEW else max(values)
 
 
 def why_late(block: LoadBlock) -> str | None:
-    """In words; None where the client kept up. What has no tokens says nothing of a server, so nothing is late."""
+    """Says why the client was late; None where it kept up. What has no tokens says nothing of a server."""
     for what, late_s, of, whole_s in _parts(block):
         if late_s > SHARE * whole_s:
             late = f"its {what} of {_ms(late_s)} is over {SHARE:.0%} of the {of}, {_ms(whole_s)}"

@@ -78,7 +78,7 @@ class ServerLoad:
 
     @property
     def rate_name(self) -> str:
-        """As it stands in a case's id: r2.5."""
+        """Writes the rate as it stands in a case's id: r2.5."""
         return f"r{self.rate_per_s:g}"
 
 

@@ -48,7 +48,7 @@ class Sweep(Visit):
     blocks: tuple[LoadBlock, ...]
 
     def columns(self) -> Columns:
-        """Those of each block behind its name, which is its number where it has a rate."""
+        """Puts each block's columns behind its name, which is its number where it has a rate."""
         named = {ALONE: self.alone, AT_ONCE: self.at_once, **dict(zip(map(str, range(99)), self.blocks, strict=False))}
         return {
             f"{name}/{column}": values for name, block in named.items() for column, values in block.columns().items()
@@ -100,7 +100,7 @@ class SweptRate:
 
 
 def rates_of(blocks: Sequence[LoadBlock]) -> tuple[SweptRate, ...]:
-    """By rate, the lowest first."""
+    """Lists the rates, the lowest first."""
     return tuple(sorted(map(SweptRate.of, blocks), key=lambda row: row.rate_per_s))
 
 

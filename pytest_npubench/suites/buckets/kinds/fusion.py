@@ -112,7 +112,7 @@ class FusionKind:
 
 
 def _medians_s(measured: Measured, name: str) -> tuple[float, ...]:
-    """Of each round that has any. Raises MeasurementError where none has."""
+    """Returns the median of each round that has any. Raises MeasurementError where none has."""
     measured.samples(name)
     return tuple(median(row[name]) for row in measured.rounds if row.get(name))
 

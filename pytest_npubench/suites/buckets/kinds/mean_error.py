@@ -107,7 +107,7 @@ class MeanErrorKind:
 
 
 def _summary(errors: Iterable[PredictionError]) -> ErrorSummary:
-    """Of what the cases are held to, with the sign of the sum's error."""
+    """Summarises what the cases are held to, with the sign of the sum's error."""
     from pytest_npubench.stats.error import summarise
 
     return summarise([item.error.gate_value * (1 if item.error.sum_error >= 0 else -1) for item in errors])

@@ -63,7 +63,7 @@ class PredictionError:
 
     @property
     def half_width(self) -> float | None:
-        """Of the 95 % interval of the error of the sum."""
+        """Returns the half width of the 95 % interval of the error of the sum."""
         from pytest_npubench.stats.error import jackknife_half_width
 
         return jackknife_half_width([one.sum_error for one in self.left_out])
@@ -217,8 +217,8 @@ class PredictionKind:
 
 
 def explained(verdict: Verdict, repeat: float | None, nominal: str) -> Verdict:
-    """Of an error that is not within its limit also how well the measured side repeats, so that noise is not taken for
-    a wrong model, and a nominal bucket not for a real one."""
+    """Explains an error that is not within its limit by how well the measured side repeats, so that noise is not taken
+    for a wrong model, and a nominal bucket not for a real one."""
     parts = [*([] if repeat is None else [f"repeat error {repeat:.1%}"]), *([nominal] if nominal else [])]
     if verdict.kind is VerdictKind.PASSED or not parts:
         return verdict
@@ -355,7 +355,7 @@ def _num_apart(left: Mapping[str, float], right: Mapping[str, float]) -> float:
 
 
 def _padding(plan: BucketPlan, measured: Measured, workload: str) -> dict[str, float]:
-    """By name, of what the engine pads: nothing where it has no buckets."""
+    """Names what the engine pads: nothing where it has no buckets."""
     if is_continuous(plan, measured):
         return {}
     prefill, decode = padding_fractions(plan, workload)

@@ -123,7 +123,7 @@ class ProfileKind:
 
 
 def _profile(plan: BucketPlan, bucket: int) -> tuple[BucketPoint, ...]:
-    """Its two points, the shorter one first."""
+    """Returns the bucket's two points, the shorter one first."""
     return tuple(plan.profile_point(point) for point in plan.profile_points((bucket,)))
 
 
@@ -133,8 +133,8 @@ def _has_run(plan: BucketPlan, measured: Measured, bucket: int) -> bool:
 
 
 def _move_metric(plan: BucketPlan, measured: Measured, bucket: int) -> tuple[Metric, ...]:
-    """Of the KV cache from the next smaller bucket; none where no cache moves, in rounds of before, and where that
-    bucket could not be had. Raises MeasurementError where the move alone failed."""
+    """Makes the metric of the KV cache's move from the next smaller bucket; none where no cache moves, in rounds of
+    before, and where that bucket could not be had. Raises MeasurementError where the move alone failed."""
     tried = [
         point.name
         for point in plan.moves((bucket,))

@@ -151,7 +151,7 @@ def coverage_lines(cases: Sequence[CaseRecord[CoverageDetail]]) -> list[str]:
 
 
 def rival_lines(cases: Predictions) -> list[str]:
-    """Of each predictor that was asked for beside LENS its error and its cost, or why it has none."""
+    """Tells of each predictor that was asked for beside LENS its error and its cost, or why it has none."""
     by_name: dict[str, list[tuple[CaseRecord[PredictionDetail], RivalDetail]]] = {}
     for case in cases:
         for name, rival in case.detail.predictors.items():
@@ -183,7 +183,7 @@ def _error_line(predictor: str, signed: Sequence[float]) -> str:
 
 
 def rival_title(name: str, rival: RivalDetail | RivalErrors) -> str:
-    """Its name, and what its figures rest on where that is no measurement."""
+    """Titles a rival, with what its figures rest on where that is no measurement."""
     return f"{name} ({rival.basis})" if rival.basis else name
 
 
@@ -262,7 +262,7 @@ def _reach(item: JudgedWorkload) -> tuple[float, ...]:
 
 
 def _repeat_bars(names: list[str], workloads: Sequence[JudgedWorkload]) -> DrawnSeries:
-    """From minus to plus the repeat error: within it an error is noise."""
+    """Draws bars from minus to plus the repeat error: within it an error is noise."""
     repeats = percents(item.repeat_error or 0.0 for item in workloads)
     return DrawnSeries(name="± repeat error", shape=Shape.SPAN, x=repeats, y=names, color=GREY, opacity=0.35)
 

@@ -45,7 +45,7 @@ def bucket_charts(profiles: Profiles) -> tuple[Chart, ...]:
 
 
 def _estimated(details: Sequence[ProfileDetail], name: str) -> dict[int, float]:
-    """By bucket, seconds that the compiler estimates."""
+    """Maps buckets to the seconds that the compiler estimates."""
     return {one.bucket: seconds for one in details if (seconds := getattr(one, name)) is not None}
 
 

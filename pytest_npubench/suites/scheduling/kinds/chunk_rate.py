@@ -78,7 +78,7 @@ class ChunkRateKind(LoadExperiment):
     name = "chunk_rate"
 
     def points(self, case: Case, plan: ServingPlan) -> tuple[ServedPoint, ...]:
-        """By chunk, then by rate; those of the smallest chunk are attainment's as well, and measured once."""
+        """Orders points by chunk, then by rate; those of the smallest chunk are attainment's too, and measured once."""
         load = plan.load(case)
         return tuple(
             _in_chunks(served("chunked", plan, scaled(load, factor)), size)
@@ -110,7 +110,7 @@ class ChunkRateKind(LoadExperiment):
 
 
 def _in_chunks(point: ServedPoint, size: int) -> ServedPoint:
-    """The same with chunks of another size."""
+    """Runs the same point in chunks of another size."""
     return replace(point, settings=tuple(dict(point.settings, chunk_size_tokens=size).items()))
 
 

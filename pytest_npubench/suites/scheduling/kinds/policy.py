@@ -57,7 +57,7 @@ class PolicyKind(LoadExperiment):
     name = "policy"
 
     def axes(self, plan: ServingPlan) -> Iterable[Axes]:
-        """Of models with experts, as in the paper: a dense one is there for the control, at work of its own."""
+        """Takes models with experts, as in the paper: a dense one is there for the control, at work of its own."""
         loads = () if plan.shape.is_dense else plan.loads
         return (
             (("policy", policy), ("workload", load.workload), ("rate", load.rate_name))

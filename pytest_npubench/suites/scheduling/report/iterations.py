@@ -65,8 +65,8 @@ class _Row:
 
 
 def iterations_chart(rounds: Rounds, points: Iterable[str] = ()) -> Chart | None:
-    """Of the first round and the load that show most policies; of settings of one policy those in `points`, the names
-    of points that cases are about, else the first. None where no round has such a block."""
+    """Draws the first round and the load that show most policies; of settings of one policy those in `points`, the
+    names of points that cases are about, else the first. It is None where no round has such a block."""
     preferred = frozenset(points)
     for record in rounds:
         load, blocks = _blocks(record["points"], preferred)
@@ -135,8 +135,8 @@ def _blocks(points: Round, preferred: frozenset[str]) -> tuple[str, Mapping[str,
 
 
 def _window(blocks: Mapping[str, ServedBlock]) -> list[_Row]:
-    """The same stretch of time of every policy: from the first prefill that had to share an iteration with decode, or
-    else from the first at all, until the quickest policy has run so many iterations, or all are done."""
+    """Cuts the same stretch of time out of every policy: from the first prefill that had to share an iteration with
+    decode, or else from the first at all, until the quickest policy has run so many iterations, or all are done."""
     whole = {policy: iterations_of(block) for policy, block in sorted(blocks.items())}
     prefills = [one for own in whole.values() for one in own if one.num_prefill_tokens]
     if not prefills:
@@ -209,7 +209,7 @@ def _boxes(name: str, items: Iterable[tuple[_Row, DrawnIteration]], *, whole: bo
 
 
 def _label(requests: Sequence[int]) -> str:
-    """As narrow as boxes are: the first of several."""
+    """Labels a box with the first of several requests: it is as narrow as boxes are."""
     return "".join(map(str, requests[:1])) + ("+" if len(requests) > 1 else "")
 
 

@@ -87,7 +87,7 @@ class ServedLoad:
 
 
 def served_loads(cases: Iterable[CaseRecord[PolicyDetail]]) -> tuple[ServedLoad, ...]:
-    """In the order of the first case of each."""
+    """Groups cases by load, in the order of the first case of each."""
     groups: dict[tuple[str, str], list[CaseRecord[PolicyDetail]]] = {}
     for case in cases:
         groups.setdefault((case.axis("workload"), case.axis("rate")), []).append(case)
@@ -201,7 +201,7 @@ def _definition(name: str, load: ServedLoad) -> str:
 
 
 def _latency_row(time: str, item: PolicyDetail) -> tuple[str, ...] | None:
-    """None where the policy has no such latency."""
+    """Makes the row of a latency; None where the policy has no such latency."""
     figures = {part: item.figures.get(f"{time}_{part}_s") for part in PARTS}
     present = [figure for figure in figures.values() if figure is not None]
     if not present:

@@ -69,6 +69,6 @@ def _line(load: Load) -> str:
 
 
 def _milliseconds(load: Load, name: str) -> str:
-    """Of a metric in seconds; a dash where nothing was seen of it."""
+    """Writes a metric in seconds as milliseconds; a dash where nothing was seen of it."""
     metric = load.metric(name)
     return number_text.milliseconds(None if metric is None else metric.value)
