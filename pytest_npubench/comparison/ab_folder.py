@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_npubench.comparison.environments import Environment
+from pytest_npubench.core.documents import json_value
 from pytest_npubench.core.regular_file import SMALL_BYTES, read_text, replace_text
 from pytest_npubench.errors import ConfigError, StoreError
 from pytest_npubench.store.journal import recorded
@@ -83,7 +84,7 @@ class AbFolder:
     def _read(self) -> dict[str, Any]:
         path = self.path / STATE
         try:
-            state = json.loads(read_text(path, SMALL_BYTES))
+            state = json_value(read_text(path, SMALL_BYTES))
             if state["format"] != FORMAT or state["version"] != VERSION:
                 raise StoreError(f"{path}: written by format {state['version']}; this version reads {VERSION}")
             return {name: state[name] for name in self._state}

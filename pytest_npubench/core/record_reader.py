@@ -25,6 +25,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_
 import msgspec
 from msgspec import Meta
 
+from pytest_npubench.core.documents import toml_table
 from pytest_npubench.core.regular_file import SMALL_BYTES, read_text
 from pytest_npubench.errors import ConfigError, NpubenchError, did_you_mean
 
@@ -370,13 +371,8 @@ class TomlTable:
     @classmethod
     def of(cls, path: Path, kind_of_error: type[ConfigError]) -> TomlTable:
         """The table of a file."""
-        if sys.version_info >= (3, 11):
-            import tomllib
-        else:
-            # mypy checks this branch also where only Python 3.11 or later, and so no tomli, is installed
-            import tomli as tomllib  # type: ignore[import-not-found, unused-ignore]
         try:
-            entries = tomllib.loads(read_text(path, SMALL_BYTES))
+            entries = toml_table(read_text(path, SMALL_BYTES))
         except OSError as error:
             raise kind_of_error(f"{path}: cannot be read: {error.strerror}") from error
         except ValueError as error:  # TOMLDecodeError and UnicodeDecodeError are both ValueErrors

@@ -12,13 +12,13 @@ what was wanted.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pytest_npubench.core.documents import json_value
 from pytest_npubench.core.regular_file import SMALL_BYTES, read_text
 from pytest_npubench.engines import shapes
 from pytest_npubench.engines.shapes import Architecture, DecoderShape, ExpertShape, RopeScaling
@@ -136,8 +136,8 @@ FAMILIES = (
 def read_config(path: Path) -> dict[str, Any]:
     """Raises ConfigError where the file is missing or holds no JSON object."""
     try:
-        content = json.loads(read_text(path, SMALL_BYTES))
-    except (OSError, ValueError, RecursionError) as error:
+        content = json_value(read_text(path, SMALL_BYTES))
+    except (OSError, ValueError) as error:
         raise ConfigError(f"{path}: cannot be read as JSON: {error}") from error
     if not isinstance(content, dict):
         raise ConfigError(f"{path}: holds a {type(content).__name__}; want an object")

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from pytest_npubench.core.documents import json_value
 from pytest_npubench.errors import ConfigError
 
 Floats = npt.NDArray[np.float32]
@@ -78,7 +79,7 @@ def is_whole(path: Path) -> bool:
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
             size = path.stat().st_size
-            header = json.loads(file.read(min(length, size)))
+            header = json_value(file.read(min(length, size)))
         ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
         return bool(8 + length + max(ends) == size)
     except (OSError, ValueError, TypeError, KeyError, IndexError, AttributeError):

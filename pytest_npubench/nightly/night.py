@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from pytest_npubench.core.documents import json_value
 from pytest_npubench.core.regular_file import SMALL_BYTES, read_text, replace_text
 from pytest_npubench.errors import NightlyError
 from pytest_npubench.nightly.state import StateFolder
@@ -71,7 +72,7 @@ class Night:
         """The steps done so far, by name. Raises NightlyError where no night was begun."""
         path = self.out / RECORD
         try:
-            content = json.loads(read_text(path, SMALL_BYTES))
+            content = json_value(read_text(path, SMALL_BYTES))
             return {
                 name: Step(name=name, outcome=one["outcome"], lines=tuple(one["lines"]), facts=one["facts"])
                 for name, one in content.items()

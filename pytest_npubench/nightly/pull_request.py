@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pytest_npubench.core.documents import json_value
 from pytest_npubench.core.server_access import redirected_to
 
 TIMEOUT_S = 30.0
@@ -79,4 +80,4 @@ def _call(url: str, token: str, content: object) -> Any:
         },
     )
     with urllib.request.build_opener(_NoRedirect).open(request, timeout=TIMEOUT_S) as answer:
-        return json.loads(answer.read())
+        return json_value(answer.read())

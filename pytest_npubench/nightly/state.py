@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pytest_npubench.core.documents import json_value
 from pytest_npubench.core.regular_file import SMALL_BYTES, read_text, replace_text
 from pytest_npubench.errors import NightlyError
 from pytest_npubench.store.journal_format import MAX_BYTES
@@ -74,7 +75,7 @@ class StateFolder:
         """Reads the state; a missing file is a new state. Raises NightlyError for one that cannot be read."""
         path = self.path / "state.json"
         try:
-            content = json.loads(read_text(path, SMALL_BYTES))
+            content = json_value(read_text(path, SMALL_BYTES))
             if (content["format"], content["version"]) != (FORMAT, VERSION):
                 raise NightlyError(f"{path}: written by another version; this one reads {FORMAT} {VERSION}")
             settled = {str(name): str(end) for name, end in content["settled"].items()}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_npubench.core.documents import toml_table
 from pytest_npubench.core.regular_file import SMALL_BYTES, read_text
 from pytest_npubench.core.run_option import Option
 from pytest_npubench.errors import HistoryError, did_you_mean
@@ -19,11 +19,6 @@ from pytest_npubench.plain_text import plain
 from pytest_npubench.plugin.items import root_of_run
 from pytest_npubench.plugin.options import DEFAULT_BASELINES, GONE, OF_SUITES, OPTIONS
 from pytest_npubench.processes import CHILD
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib  # type: ignore[import-not-found, unused-ignore]
 
 if TYPE_CHECKING:
     from pytest_npubench.store.history.address import Address
@@ -126,7 +121,7 @@ def _table(path: Path) -> Mapping[str, Any]:
     if not path.is_file():
         return {}
     try:
-        table = tomllib.loads(read_text(path, SMALL_BYTES)).get("tool", {}).get("npubench", {})
+        table = toml_table(read_text(path, SMALL_BYTES)).get("tool", {}).get("npubench", {})
     except (OSError, ValueError) as error:
         raise pytest.UsageError(plain(f"{path}: {error}")) from None
     names = [option.name for option in OPTIONS]

@@ -17,6 +17,7 @@ from datetime import datetime, timezone
 from itertools import pairwise
 from pathlib import Path
 
+from pytest_npubench.core.documents import check_depth
 from pytest_npubench.core.regular_file import read_bytes
 from pytest_npubench.core.secret import masked
 from pytest_npubench.errors import JournalError
@@ -25,7 +26,6 @@ from pytest_npubench.store.journal_format import (
     FORMAT,
     MAX_BYTES,
     VERSION,
-    check_depth,
     check_head,
     check_record,
     new_id,
@@ -33,7 +33,7 @@ from pytest_npubench.store.journal_format import (
     unsealed,
 )
 from pytest_npubench.store.journal_reader import Journal, Session, read_journal
-from pytest_npubench.store.json_text import JsonError, encode, plain
+from pytest_npubench.store.json_text import encode, plain
 from pytest_npubench.store.line_file import LineFile
 
 __all__ = ["Journal", "JournalWriter", "Session", "default_path", "read_journal"]
@@ -146,7 +146,7 @@ class JournalWriter:
             with file.appending() as num_dropped:
                 file.write(sealed(body, self._numbers.take()))
                 self._numbers.written()
-        except JsonError as error:
+        except ValueError as error:
             raise JournalError(f"journal {self.path}: {record['record']} record not written: {error}") from None
         except OSError as error:
             raise JournalError(

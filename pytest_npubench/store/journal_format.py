@@ -10,7 +10,7 @@ within 32 bits in a row and misses one of 2^32 others. docs/formats.md shows a l
 
 Writer and reader check a record by the same rules. A field that a kind requires is there; one that it may have is of
 its type, or null, where it is there. Numbers are finite as floats, times have an offset from UTC, and nothing is nested
-deeper than MAX_DEPTH. Other fields and other kinds of records are kept as they are.
+deeper than core/documents.py reads. Other fields and other kinds of records are kept as they are.
 
 Worked example: check_record({"record": "note", "session": "s", "text": 5}) raises
 JsonError("text: want a string, found a whole number").
@@ -81,7 +81,6 @@ def version_text(version: int) -> str:
     return f"written by format {version}; this version reads {VERSION}"
 
 
-MAX_DEPTH = 32  # the deepest record of ours has 8 levels
 Index = Annotated[int, Meta(ge=0, le=2**53, description="a whole number from 0 to 2^53")]
 
 
@@ -176,8 +175,6 @@ KINDS: Mapping[str, type] = {
 }
 """What a reader may rely on: every record may have more fields, and there may be more kinds."""
 
-_NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
-
 
 def check_record(record: Any) -> None:
     """Raises JsonError where a record lacks what its kind requires, or holds what no reader could use; an unknown kind
@@ -193,37 +190,6 @@ def check_record(record: Any) -> None:
             except WrongEntryError as named:
                 raise JsonError(str(named)) from None
             raise JsonError(str(error)) from None
-
-
-def check_depth(text: bytes) -> None:
-    """Raises JsonError where a JSON text is nested deeper than MAX_DEPTH, before anything walks it.
-
-    The innermost pairs of brackets go, level by level; what is left then is deeper, or stands unpaired in a string.
-    """
-    brackets = text.translate(None, _NOT_BRACKETS)
-    for _ in range(MAX_DEPTH):
-        if not brackets:
-            return
-        brackets = brackets.replace(b"[]", b"").replace(b"{}", b"")
-    if brackets and _depth(text) > MAX_DEPTH:
-        raise JsonError(f"nested deeper than {MAX_DEPTH} levels")
-
-
-def _depth(text: bytes) -> int:
-    """Levels of brackets outside of strings."""
-    depth = deepest = 0
-    in_string = escaped = False
-    for byte in text:
-        if in_string:
-            in_string, escaped = escaped or byte != 0x22, byte == 0x5C and not escaped
-        elif byte == 0x22:
-            in_string = True
-        elif byte in b"[{":
-            depth += 1
-            deepest = max(deepest, depth)
-        elif byte in b"]}":
-            depth -= 1
-    return deepest
 
 
 RUN = "NPUBENCH_RUN"

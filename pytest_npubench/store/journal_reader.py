@@ -20,7 +20,6 @@ from pytest_npubench.store.journal_format import (
     FORMAT,
     MAX_BYTES,
     VERSION,
-    check_depth,
     check_head,
     check_record,
     unsealed,
@@ -249,7 +248,6 @@ class _Reading:
         body, number = unsealed(line) or (line, None)
         session: str | None = None
         try:
-            check_depth(body)
             record: Record = decode(body)
             if number is None:
                 raise JsonError("its check sum does not fit")

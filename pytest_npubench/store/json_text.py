@@ -23,6 +23,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any
 
+from pytest_npubench.core.documents import json_value
 from pytest_npubench.core.record_reader import KINDS, WrongEntryError, kind_of
 
 
@@ -81,14 +82,12 @@ def layout(value: object, depth: int = 0) -> str:
 def decode(raw: bytes) -> Any:
     """The value of one JSON text. Raises JsonError with line and column where they are known."""
     try:
-        return _DECODER.decode(raw.decode("utf-8"))
+        return json_value(raw, lambda text: _DECODER.decode(text.decode("utf-8")))
     except UnicodeDecodeError as error:
         before = raw[: error.start]
         raise JsonError("not UTF-8 text", before.count(b"\n") + 1, error.start - before.rfind(b"\n")) from None
     except json.JSONDecodeError as error:
         raise JsonError(error.msg, error.lineno, error.colno) from None
-    except RecursionError:
-        raise JsonError("nested too deeply") from None
     except _NotFiniteError as error:
         raise JsonError(f"{error} is not a finite number", *_place_of(str(error), raw.decode("utf-8"))) from None
     except ValueError as error:  # a number of too many digits, or a name twice

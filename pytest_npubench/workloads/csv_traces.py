@@ -13,7 +13,6 @@ hold times in no known unit is refused, unless the user says the unit. Worked ex
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TextIO
 
+from pytest_npubench.core.documents import csv_rows
 from pytest_npubench.errors import WorkloadError
 from pytest_npubench.workloads.reading import (
     Row,
@@ -164,12 +164,12 @@ def _arrival_of(header: list[str], path: Path, time_unit: TimeUnit | None) -> st
 
 def _lines(stream: TextIO, path: Path) -> Iterator[tuple[int, list[str]]]:
     """Line number and cells of each line."""
-    reader = csv.reader(stream, strict=True)
     try:
-        for cells in reader:
-            yield reader.line_num, cells
-    except csv.Error as error:
-        raise WorkloadError(f"{path}, line {reader.line_num}: no valid CSV: {error}") from error
+        yield from csv_rows(stream)
+    except UnicodeDecodeError:
+        raise
+    except ValueError as error:
+        raise WorkloadError(f"{path}, {error}") from error
 
 
 def _header(lines: Iterator[tuple[int, list[str]]], path: Path) -> list[str]:

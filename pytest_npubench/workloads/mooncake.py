@@ -13,11 +13,11 @@ after a request at timestamp 0, as 6,758 tokens are 14 blocks of 512. The publis
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from pytest_npubench.core.documents import json_value
 from pytest_npubench.errors import WorkloadError
 from pytest_npubench.serving.request import PromptContent
 from pytest_npubench.workloads.reading import (
@@ -124,8 +124,8 @@ def _content(ids: object, input_tokens: int, tokens_per_id: int) -> PromptConten
 
 def _record(text: str, path: Path, line: int) -> dict[str, object]:
     try:
-        record: object = json.loads(text)
-    except (ValueError, RecursionError) as error:  # ValueError also for integers of thousands of digits
+        record: object = json_value(text)
+    except ValueError as error:  # ValueError also for integers of thousands of digits
         raise WorkloadError(f"{path}, line {line}: no valid JSON ({error}); want one object a line") from error
     if not isinstance(record, dict):
         raise WorkloadError(f"{path}, line {line}: a JSON {type(record).__name__}; want an object with {_WANT}")

@@ -187,7 +187,7 @@ def test_half_a_question_is_a_usage_error(arguments: tuple[str, ...], call: Run)
         (lambda data: json.dumps(data | {"surprise": 1}), "surprise: unknown key; allowed: buckets, batch_size"),
         (lambda data: json.dumps(data).replace("0.01,", "-0.01,"), "buckets.128: ttft_s is -0.01"),
         (lambda data: json.dumps(data).replace("0.01,", "NaN,"), "NaN is not a finite number"),
-        (lambda data: "[" * 100_000, "nested too deeply"),
+        (lambda data: "[" * 100_000, "nested deeper than 32 levels"),
     ],
 )
 def test_a_corrupt_profile_is_named_with_its_place(

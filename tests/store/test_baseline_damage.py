@@ -71,7 +71,7 @@ def accepted(baselines, key):
             b'{"format": "npubench-baseline", "version": 3, "x": [1,\n NaN]}',
             "line 2 column 2: NaN is not a finite number",
         ),
-        (b"[" * 100_000, "nested too deeply"),
+        (b"[" * 100_000, "nested deeper than 32 levels"),
     ],
 )
 def test_a_corrupt_file_is_an_error_with_its_place(accepted, baselines, key, content, message):

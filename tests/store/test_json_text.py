@@ -80,7 +80,7 @@ def test_what_has_no_json_form_is_named(value, message):
         (b"[1, -1e999x]", "-1e999 is not a finite number", (1, 5)),
         (b"[-Infinity]", "-Infinity is not a finite number", (1, 2)),
         (b'{"a": 1, "b": 2, "a": 3}', "the name 'a' stands twice", (None, None)),
-        (b"[" * 100_000, "nested too deeply", (None, None)),
+        (b"[" * 100_000, "nested deeper than 32 levels", (None, None)),
         (b"1" * 5_000, "", (None, None)),
     ],
 )

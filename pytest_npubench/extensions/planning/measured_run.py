@@ -18,7 +18,6 @@ Worked example: queued at 10.0, first token at 10.2, last of 5 at 10.6 is an arr
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
@@ -27,6 +26,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
+from pytest_npubench.core.documents import json_value
 from pytest_npubench.core.record_reader import OPEN_JSON, WrongEntryError, at_least, key, keys_of
 from pytest_npubench.core.regular_file import read_text
 from pytest_npubench.errors import WorkloadError
@@ -306,7 +306,7 @@ def _lines(path: Path) -> _Rows:
     for number, line in enumerate(_text(path).splitlines(), 1):
         if line.strip():
             try:
-                row = OPEN_JSON.table(json.loads(line), "")
+                row = OPEN_JSON.table(json_value(line), "")
                 rows.add(row)
             except ValueError as error:
                 raise WorkloadError(f"{path}, line {number}: {error}") from None
@@ -365,7 +365,7 @@ def _benchmark_row(prompt: Any, output: Any, ttft_s: Any, gaps_s: Any, start_s: 
 
 def _json(path: Path) -> Any:
     try:
-        return json.loads(_text(path))
+        return json_value(_text(path))
     except ValueError as error:
         raise WorkloadError(f"{path} is not JSON: {error}") from None
 

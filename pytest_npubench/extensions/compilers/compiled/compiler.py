@@ -20,6 +20,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from pytest_npubench.core.documents import json_value
 from pytest_npubench.core.hardware import HardwareSpec
 from pytest_npubench.core.measurement import Phase
 from pytest_npubench.core.regular_file import replace_text
@@ -215,7 +216,7 @@ class TopologyCompiler:
     def _kept(self, key: str) -> BinaryFacts | None:
         """None where there is none, or half of one."""
         try:
-            entries = json.loads((self._folder / f"{key}.json").read_text(encoding="utf-8"))
+            entries = json_value((self._folder / f"{key}.json").read_text(encoding="utf-8"))
             kept: dict[str, Any] = {name: value and float(value) for name, value in entries.items()}
             return BinaryFacts(**kept)
         except (OSError, ValueError, TypeError, AttributeError):

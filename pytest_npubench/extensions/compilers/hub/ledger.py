@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pytest_npubench.core.documents import json_value
 from pytest_npubench.core.record_reader import JSON
 from pytest_npubench.core.regular_file import SMALL_BYTES, read_text, replace_text
 from pytest_npubench.errors import FormatVersionError, StoreError
@@ -83,7 +84,7 @@ class JobLedger:
 
     def _read(self) -> None:
         try:
-            document = json.loads(read_text(self.path, SMALL_BYTES))
+            document = json_value(read_text(self.path, SMALL_BYTES))
             self._check_format(document)
             self._jobs = JSON.value(Mapping[str, JobEntry], document["jobs"], "jobs")
             self._models = JSON.value(Mapping[str, str], document["models"], "models")

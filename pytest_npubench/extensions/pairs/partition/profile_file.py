@@ -9,9 +9,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from pytest_npubench.core.documents import json_value
 from pytest_npubench.core.record_reader import JSON, WrongEntryError
 from pytest_npubench.core.regular_file import read_text, replace_text
 from pytest_npubench.errors import FormatVersionError, PartitionError, StoreError
@@ -63,13 +65,13 @@ def _layout(data: Mapping[str, Any]) -> str:
 def _decoded(path: Path) -> dict[str, Any]:
     try:
         text = read_text(path, MAX_BYTES)
-        data = json.loads(text, parse_constant=_refuse)
+        data = json_value(text, partial(json.loads, parse_constant=_refuse))
     except OSError as error:
         raise StoreError(f"{path}: cannot be read: {error.strerror}") from error
     except json.JSONDecodeError as error:
         empty = " (the file is empty)" if not text.strip() else ""
         raise StoreError(f"{path}: line {error.lineno} column {error.colno}: {error.msg}{empty}") from None
-    except (ValueError, RecursionError) as error:  # no UTF-8, a NaN, a number of too many digits, nested too deeply
+    except ValueError as error:  # no UTF-8, a NaN, a number of too many digits, nested too deeply
         raise StoreError(f"{path}: {error}") from None
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise StoreError(f"{path}: no object with format {FORMAT!r}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import csv
 import io
 from collections.abc import Iterator
 from itertools import pairwise
@@ -22,6 +21,7 @@ from pytest_npubench.cli.arguments import (
     time_limit,
     whole_number,
 )
+from pytest_npubench.core.documents import csv_rows
 from pytest_npubench.core.regular_file import read_text
 from pytest_npubench.errors import InfeasibleError, StoreError
 
@@ -133,8 +133,8 @@ def _limits(arguments: argparse.Namespace) -> Limits:
 def _costs(path: Path) -> dict[int, tuple[float, float]]:
     """By bucket its compile_s and memory_bytes. Raises StoreError naming the line."""
     try:
-        rows = list(csv.reader(io.StringIO(read_text(path, MAX_BYTES)), strict=True))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        rows = [cells for _, cells in csv_rows(io.StringIO(read_text(path, MAX_BYTES), newline=""))]
+    except (OSError, ValueError) as error:
         raise StoreError(f"{path}: {error}") from error
     if not rows or tuple(cell.strip() for cell in rows[0]) != COSTS:
         raise StoreError(f"{path}, line 1: want a header line {','.join(COSTS)}")

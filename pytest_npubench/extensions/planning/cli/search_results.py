@@ -9,9 +9,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from pytest_npubench.core.documents import json_value
+from pytest_npubench.core.regular_file import read_text
 from pytest_npubench.errors import StoreError
 from pytest_npubench.extensions.planning.cli.searched_settings import Outcome
 
+MAX_BYTES = 256 * 1024 * 1024
 Outcomes = Mapping[str, list[Outcome]]
 """By Candidate.key."""
 
@@ -21,13 +24,13 @@ def read(path: Path | None) -> Outcomes:
     if path is None or not path.exists():
         return {}
     try:
-        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+        lines = read_text(path, MAX_BYTES).splitlines(keepends=True)
     except (OSError, UnicodeDecodeError) as error:
         raise StoreError(f"{path}: {error}") from error
     outcomes: dict[str, list[Outcome]] = {}
     for number, line in enumerate(lines, 1):
         try:
-            entry = json.loads(line)
+            entry = json_value(line)
             outcomes.setdefault(entry.pop("key"), []).append(Outcome(**entry))
         except (ValueError, KeyError, TypeError, AttributeError):
             if number < len(lines) or line.endswith("\n"):

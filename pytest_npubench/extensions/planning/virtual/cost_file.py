@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from pytest_npubench.core.documents import json_value
 from pytest_npubench.core.record_reader import JSON, WrongEntryError
 from pytest_npubench.core.regular_file import SMALL_BYTES, read_text, replace_text
 from pytest_npubench.engines.kv_capacity import dtype_bytes
@@ -161,7 +162,7 @@ def seen_in(log: IterationLog, shape: DecoderShape, dtype: str, *, until_s: floa
 def read_cost_file(path: Path) -> CostFile:
     """Raises StoreError naming the file and the place in it that is wrong."""
     try:
-        return JSON.record(CostFile, json.loads(read_text(path, SMALL_BYTES)))
+        return JSON.record(CostFile, json_value(read_text(path, SMALL_BYTES)))
     except OSError as error:
         raise StoreError(f"{path}: {error.strerror or error}") from error
     except ValueError as error:

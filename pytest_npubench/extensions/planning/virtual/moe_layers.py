@@ -11,18 +11,13 @@ once all experts are read, more rows cost little, which is what layered prefill 
 
 from __future__ import annotations
 
-import sys
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
 from typing import Any
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib  # type: ignore[import-not-found, unused-ignore]
-
+from pytest_npubench.core.documents import toml_table
 from pytest_npubench.core.hardware import HardwareSpec
 from pytest_npubench.engines.kv_capacity import dtype_bytes
 from pytest_npubench.engines.shapes import DecoderShape
@@ -115,5 +110,5 @@ def _measured_layer(model: str, device: str, tensor_parallel: int, routing: str)
 def table() -> list[dict[str, Any]]:
     """An entry for each device, model, number of tensor-parallel devices and routing: `tokens`, and `us` of a layer."""
     text = resources.files(__package__).joinpath("moe_layers.toml").read_text(encoding="utf-8")
-    layers: list[dict[str, Any]] = tomllib.loads(text)["layers"]
+    layers: list[dict[str, Any]] = toml_table(text)["layers"]
     return layers

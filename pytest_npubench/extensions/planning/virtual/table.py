@@ -13,14 +13,15 @@ Worked example: 10 ms for 8 rows at 1,000 and 14 ms at 3,000 tokens of context a
 
 from __future__ import annotations
 
-import csv
+import io
 import math
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import product
+from itertools import product, zip_longest
 from pathlib import Path
 
+from pytest_npubench.core.documents import csv_rows
 from pytest_npubench.core.regular_file import SMALL_BYTES, read_text
 from pytest_npubench.errors import LengthError, StoreError
 from pytest_npubench.extensions.planning.virtual.step_cost import StepWork
@@ -70,15 +71,16 @@ def _ends(axis: str, values: tuple[float, ...], at: float) -> tuple[tuple[float,
 def read_table(path: Path, num_layers: int) -> TableCost:
     """Raises StoreError naming the line for what is no number, twice there, or missing of the grid."""
     try:
-        lines = csv.DictReader(read_text(path, SMALL_BYTES).splitlines(), skipinitialspace=True)
-    except (OSError, UnicodeDecodeError) as error:
+        text = io.StringIO(read_text(path, SMALL_BYTES), newline="")
+        (_, names), *lines = [row for row in csv_rows(text, skipinitialspace=True) if row[1]] or [(0, [])]
+    except (OSError, ValueError) as error:
         raise StoreError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
     wanted = (*AXES, "seconds")
-    if missing := [name for name in wanted if name not in (lines.fieldnames or ())]:
+    if missing := [name for name in wanted if name not in names]:
         raise StoreError(f"{path}: no column {missing[0]!r}; want {', '.join(wanted)}")
     points: dict[Point, float] = {}
-    for line in lines:
-        where = f"{path}, line {lines.line_num}"
+    for number, cells in lines:
+        where, line = f"{path}, line {number}", dict(zip_longest(names, cells))
         prefill, rows, context, seconds = (_number(where, name, line[name]) for name in wanted)
         if (prefill, rows, context) in points:
             raise StoreError(f"{where}: this point stands there twice")
