@@ -22,7 +22,8 @@ from urllib.parse import urlsplit
 
 from pytest_npubench.backends.server_address import MODEL, ServerAddress
 from pytest_npubench.core.clock import monotonic
-from pytest_npubench.core.server_access import readable, redirected_to, secrets_of, shown
+from pytest_npubench.core.secret import without_kept
+from pytest_npubench.core.server_access import readable, redirected_to, shown
 from pytest_npubench.errors import AccessRefusedError, DeviceUnavailableError
 from pytest_npubench.processes.file_limit import ran_out
 
@@ -117,7 +118,7 @@ def _why_no_list(address: ServerAddress, listed: _Reply, document: Any) -> str |
         return f"/models redirects to {redirected_to(listed.location)} (HTTP {listed.status}); give that address"
     if listed.status != 200:
         hint = "" if address.url.rstrip("/").endswith("/v1") else " (most addresses end in /v1)"
-        words = readable(listed.body, secrets_of(address.secret_headers()))
+        words = readable(listed.body)
         return f"HTTP {listed.status} of /models{hint}: {words}"
     if listed.coding:
         return f"/models is in the content coding {listed.coding}, which was not asked for"
@@ -129,9 +130,10 @@ def _why_no_list(address: ServerAddress, listed: _Reply, document: Any) -> str |
     return None
 
 
-def _is_name(value: object) -> bool:
+def _is_name(value: Any) -> bool:
     """Whether a request can carry the name and a report can show it."""
-    return isinstance(value, str) and 0 < len(value) <= NAME_CHARS and value.isprintable()
+    is_short = isinstance(value, str) and 0 < len(value) <= NAME_CHARS
+    return is_short and value.isprintable() and without_kept(value) == value
 
 
 def _context(entry: dict[str, Any]) -> int | None:

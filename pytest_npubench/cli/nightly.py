@@ -169,7 +169,7 @@ def _steps(
 
 
 def _night(arguments: argparse.Namespace, taken: Mapping[str, str]) -> tuple[Night, Branch | None]:
-    from pytest_npubench.nightly.branch import Branch, remote_address
+    from pytest_npubench.nightly.branch import Branch, masked, remote_address
     from pytest_npubench.nightly.night import Night
     from pytest_npubench.nightly.state import StateFolder, default_state_path
 
@@ -183,7 +183,9 @@ def _night(arguments: argparse.Namespace, taken: Mapping[str, str]) -> tuple[Nig
     if getattr(arguments, "promote", "local") == "local":
         return night, None
     if address is None:
-        raise NightlyError(f"{work}: git knows no remote {arguments.remote!r} here; want one, or --promote local")
+        raise NightlyError(
+            f"{work}: git knows no remote {masked(arguments.remote)!r} here; want one, or --promote local"
+        )
     return night, Branch(work=work, remote=arguments.remote, name=arguments.branch, environment={**os.environ, **taken})
 
 

@@ -1,20 +1,34 @@
 """Passwords and keys: kept so that nothing that is shown or written can hold them, and found in text of others.
 
+A server may send back the key that it was sent, whole or cut short, as it is or encoded for a URL, JSON or HTML, in hex
+or base64. So each key that this process sends is noted by `keep_out`, and `without_kept` hides it in text of others.
+
 repr(Secret("s3cret")) == str(Secret("s3cret")) == "***"
 masked("postgresql://ann:s3cret@db/bench?sslpassword=x") == "postgresql://ann:***@db/bench?sslpassword=***"
 """
 
 from __future__ import annotations
 
+import base64
 import os
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Sequence
 from itertools import count, takewhile
 from typing import Any
 
 HIDDEN = "***"
+WINDOW = 8  # signs in a row that are no accident; a shorter key is hidden as a whole
 _USER_INFO = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*:/+)(.*)@")
 _NAMED = re.compile(r"(?i)((?:password|passwd|pwd|secret|token)\s*=)[^&]*")
+_SIGN = re.compile(
+    r"%([0-9a-fA-F]{2})|\\+u([0-9a-fA-F]{4})|\\+x([0-9a-fA-F]{2})|&#[xX]([0-9a-fA-F]{1,6});|&#([0-9]{1,7});|\\*(.)",
+    re.DOTALL,
+)
+_BASE64 = re.compile(r"[A-Za-z0-9+/_-]{8,}")
+_HEX = re.compile(r"[0-9a-fA-F]{8,}")
+_kept: set[str] = set()
+View = tuple[str, Sequence[tuple[int, int]]]
+"""A text decoded, and where in the text each of its signs stands."""
 
 
 class Secret:
@@ -39,6 +53,58 @@ class Secret:
 
     def reveal(self) -> str:
         return self._text
+
+
+def keep_out(key: str) -> None:
+    """From here on `without_kept` hides the key."""
+    if key:
+        _kept.add(key)
+
+
+def without_kept(text: str) -> str:
+    """A text that others wrote, with *** for each stretch of 8 signs or more of a key that was noted."""
+    hidden = bytearray(len(text))
+    for key in _kept:
+        width = min(WINDOW, len(key))
+        pieces = {key[start : start + width] for start in range(len(key) - width + 1)}
+        for decoded, spans in _views(text):
+            for piece in pieces:
+                start = decoded.find(piece)
+                while start >= 0:
+                    begin, end = spans[start][0], spans[start + width - 1][1]
+                    hidden[begin:end] = b"\1" * (end - begin)
+                    start = decoded.find(piece, start + 1)
+    if not any(hidden):
+        return text
+    signs = ("\1" if is_hidden else sign for sign, is_hidden in zip(text, hidden, strict=True))
+    return re.sub("\1+", HIDDEN, "".join(signs))
+
+
+def _views(text: str) -> Iterator[View]:
+    """The text as it is, without escapes, and each of its stretches that may be base64 or hex, decoded."""
+    yield text, [(place, place + 1) for place in range(len(text))]
+    if re.search(r"[%\\]|&#", text):
+        signs = list(_SIGN.finditer(text))
+        yield "".join(map(_sign, signs)), [sign.span() for sign in signs]
+    for stretch in _BASE64.finditer(text):
+        for offset in range(4):
+            digits = stretch[0][offset:]
+            digits = digits[: len(digits) - (len(digits) % 4 == 1)]
+            raw = base64.b64decode(digits + "=" * (-len(digits) % 4), b"-_" if re.search("[-_]", digits) else b"+/")
+            yield raw.decode("latin-1"), [stretch.span()] * len(raw)
+    for stretch in _HEX.finditer(text):
+        for offset in range(2):
+            digits = stretch[0][offset:]
+            raw = bytes.fromhex(digits[: len(digits) // 2 * 2])
+            yield raw.decode("latin-1"), [stretch.span()] * len(raw)
+
+
+def _sign(match: re.Match[str]) -> str:
+    *in_hex, decimal, plain = match.groups()
+    if plain:
+        return plain
+    code = int(decimal) if decimal else int(next(filter(None, in_hex)), 16)
+    return chr(code) if code < 0x110000 else "?"
 
 
 def take_from_environment(names: Collection[str]) -> dict[str, str]:

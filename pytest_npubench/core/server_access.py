@@ -10,11 +10,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from pytest_npubench.core.secret import HIDDEN
+from pytest_npubench.core.secret import keep_out, without_kept
 from pytest_npubench.errors import ConfigError
 from pytest_npubench.plain_text import plain
 
 READABLE_CHARS = 200
+WIDEST_SIGN = 12  # signs that encode one sign: a key that is cut off further on is cut off in what is shown too
 _USUAL_NAME = re.compile(r"(?=.{1,40}$)[A-Z][A-Z0-9]*(_[A-Z0-9]+)+")  # OPENAI_API_KEY, but not AKIA4XB9 or sk_4xb9
 
 
@@ -32,14 +33,18 @@ def check_key_variable(variable: str, environment: Mapping[str, str], named_by: 
 
 
 def api_key(variable: str | None) -> str:
-    """The key in an environment variable, empty where none is named. Raises ConfigError where the variable is not set
-    or no header can carry what it holds; the message names a variable that is set, never the key."""
+    """The key in an environment variable, empty where none is named; nothing that others wrote shows it from here on.
+
+    Raises ConfigError where the variable is not set or no header can carry what it holds; the message names a variable
+    that is set, never the key.
+    """
     if variable is None:
         return ""
     check_key_variable(variable, os.environ, "the API key's variable")
     key = os.environ[variable]
     if not key.isascii() or not key.isprintable() or " " in key:
         raise ConfigError(f"the API key in {variable} has a space or a sign that no header can carry")
+    keep_out(key)
     return key
 
 
@@ -49,11 +54,6 @@ def secret_headers(key_variable: str | None, headers: Sequence[tuple[str, str]])
     key = api_key(key_variable)
     authorization = {"Authorization": f"Bearer {key}"} if key else {}
     return authorization | {name: api_key(variable) for name, variable in headers}
-
-
-def secrets_of(headers: Mapping[str, str]) -> tuple[str, ...]:
-    """What no message may repeat."""
-    return tuple(value.removeprefix("Bearer ") for value in headers.values())
 
 
 def tls_context(ca_file: Path | None) -> ssl.SSLContext:
@@ -68,21 +68,14 @@ def tls_context(ca_file: Path | None) -> ssl.SSLContext:
 
 
 def shown(text: str, num_chars: int = 100) -> str:
-    """A text that others wrote, fit for one line of a report."""
-    return plain(" ".join(text[:num_chars].split()))
+    """A text that others wrote, fit for one line of a report, without a key that this process has sent."""
+    return plain(" ".join(without_kept(text[: WIDEST_SIGN * num_chars])[:num_chars].split()))
 
 
-def without_keys(text: str, keys: Sequence[str]) -> str:
-    """Hides what a server was shown and may repeat."""
-    for key in keys:
-        text = text.replace(key, HIDDEN) if key else text
-    return text
-
-
-def readable(text: bytes | bytearray, keys: Sequence[str]) -> str:
-    """The first words of what a server wrote, without the tags, scripts and styles of a page, and without the keys."""
+def readable(text: bytes | bytearray) -> str:
+    """The first words of what a server wrote, without the tags, scripts and styles of a page."""
     words = re.sub(r"(?is)<(script|style)\b.*?</\1>|<[^>]*>", " ", text.decode(errors="replace"))
-    return shown(without_keys(" ".join(words.split()), keys), READABLE_CHARS) or "no message"
+    return shown(" ".join(words.split()), READABLE_CHARS) or "no message"
 
 
 def redirected_to(location: str) -> str:

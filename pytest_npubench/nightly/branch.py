@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from pytest_npubench.core.secret import keep_out, without_kept
 from pytest_npubench.errors import NightlyError
 from pytest_npubench.plain_text import plain
 
@@ -113,7 +114,9 @@ class Branch:
         except FileNotFoundError:
             raise NightlyError("git is not installed; --promote local keeps baselines without it") from None
         except subprocess.TimeoutExpired:
-            raise NightlyError(f"git {arguments[0]}: no answer from {self.remote} within {TIMEOUT_S:g} s") from None
+            raise NightlyError(
+                f"git {arguments[0]}: no answer from {masked(self.remote)} within {TIMEOUT_S:g} s"
+            ) from None
 
     def _said(self, done: subprocess.CompletedProcess[str]) -> str:
         """git's own reason in one line, and what a person can do where the remote refused access."""
@@ -138,6 +141,7 @@ class Branch:
 def access(address: str, environment: Mapping[str, str]) -> dict[str, str]:
     """git's configuration, as environment variables, that gives an https remote the token; none for any other."""
     token = next((environment[name] for name in TOKENS if environment.get(name)), None)
+    keep_out(token or "")
     parts = urlsplit(address)
     if token is None or parts.scheme != "https":
         return {}
@@ -152,8 +156,8 @@ def access(address: str, environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def masked(text: str) -> str:
-    """The text without what stands before an @ in an address: https://***@github.com/ann/bench."""
-    return re.sub(r"://[^/@\s]+@", "://***@", text)
+    """The text without a token, and without what stands before an @ in an address: https://***@github.com/ann/bench."""
+    return re.sub(r"://\S*@", "://***@", without_kept(text))
 
 
 def remote_address(work: Path, remote: str) -> str | None:

@@ -149,7 +149,8 @@ def default_state_path(environment: Mapping[str, str], repository: str, name: st
     `repository` is the remote's address or the work tree's path, of which the last two parts count:
     https://github.com/ann/bench.git and "tpu" give ann-bench/tpu.
     """
-    parts: list[Any] = [part for part in re.split(r"[/:\\]", repository.removesuffix(".git")) if part][-2:]
+    public = re.sub(r"://\S*@", "://", repository.removesuffix(".git"))
+    parts: list[Any] = [part for part in re.split(r"[/:\\]", public) if part][-2:]
     folder_name = re.sub(r"[^A-Za-z0-9._-]", "_", "-".join(parts)) or "repository"
     if asked := environment.get("NPUBENCH_STATE_DIR"):
         return Path(asked).expanduser().absolute() / folder_name / name

@@ -172,6 +172,10 @@ def test_where_the_state_lies(tmp_path: Path) -> None:
     assert default_state_path({"NPUBENCH_STATE_DIR": "/var/npubench"}, address, "tpu") == Path(
         "/var/npubench/ann-bench/tpu"
     )
+    for secret in ("ann:s3cret@", "s3cret@", "ann:s3/cret@"):
+        assert default_state_path({"NPUBENCH_STATE_DIR": "/x"}, f"https://{secret}host/r.git", "t") == Path(
+            "/x/host-r/t"
+        )
     assert default_state_path({"XDG_STATE_HOME": "/home/ann/s"}, "git@github.com:ann/bench.git", "tpu") == Path(
         "/home/ann/s/npubench/ann-bench/tpu"
     )

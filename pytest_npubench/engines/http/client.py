@@ -6,10 +6,10 @@ No redirect is followed, and nothing that is packed is unpacked. What a request 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 
-from pytest_npubench.core.server_access import readable, shown, without_keys
+from pytest_npubench.core.server_access import readable, shown
 from pytest_npubench.engines.http.answer import (
     ENDED_EARLY,
     PASSED_OVER,
@@ -75,7 +75,6 @@ class Ended:
     num_retries: int
     failed: str | None
     may_end_early: bool = False
-    keys: tuple[str, ...] = field(repr=False)
 
     def answer(self) -> HttpAnswer:
         """Reads what was not read yet: what the events and their tokens tell is found out here."""
@@ -83,7 +82,7 @@ class Ended:
         try:
             self.arrived.read()
         except MeasurementError as error:
-            failed = without_keys(str(error), self.keys)
+            failed = str(error)
         try:
             times = token_times(self.arrived.deltas, self.request.output_tokens)
             num_tokens = times.num_tokens + times.num_unstreamed
@@ -154,7 +153,7 @@ async def ask(
                 refused.append(error)
                 await asyncio.sleep(pause_s)
                 continue
-            failed = without_keys(str(error), connections.keys)
+            failed = str(error)
         return Ended(
             request=request,
             dispatched_s=dispatched_s,
@@ -162,7 +161,6 @@ async def ask(
             num_retries=len(refused),
             failed=failed,
             may_end_early=not endpoint.fixes_length,
-            keys=connections.keys,
         )
 
 
@@ -181,14 +179,14 @@ async def _exchange(
     except MeasurementError as error:
         raise error if isinstance(error, AnswerError) else AnswerError(str(error)) from error
     if not arrived.is_whole:
-        raise AnswerError(_why_unfinished(arrived, connections.keys))
+        raise AnswerError(_why_unfinished(arrived))
 
 
-def _why_unfinished(arrived: Arrived, keys: Sequence[str]) -> str:
+def _why_unfinished(arrived: Arrived) -> str:
     is_stream = "text/event-stream" in arrived.came_as and not arrived.start.lstrip().startswith((b"{", b"<"))
     if arrived.num_events or is_stream or not arrived.start:
         return "the answer stopped before its end: neither finish_reason nor [DONE] came"
-    return f"no stream of events: {arrived.came_as}: {readable(arrived.start, keys)}"
+    return f"no stream of events: {arrived.came_as}: {readable(arrived.start)}"
 
 
 def _pause_s(error: AnswerError, num_before: int) -> float:

@@ -22,7 +22,6 @@ from urllib.parse import urlsplit
 import aiohappyeyeballs
 import msgspec
 
-from pytest_npubench.core.server_access import secrets_of
 from pytest_npubench.engines.http.answer import HttpRequest
 from pytest_npubench.engines.http.arrived import Arrived
 from pytest_npubench.engines.http.endpoint import Endpoint
@@ -98,7 +97,6 @@ class Connections:
     API key or the certificates are not there."""
 
     def __init__(self, endpoint: Endpoint, now_s: Callable[[], float]) -> None:
-        self.keys = secrets_of(endpoint.secret_headers())
         parts = urlsplit(endpoint.address)
         assert parts.hostname is not None
         self._name = parts.hostname
@@ -169,7 +167,6 @@ class Connections:
                 deadline_s=deadline_s,
                 time_s=time_s,
                 idle_s=self._endpoint.idle_timeout_s,
-                keys=self.keys,
                 leave=lambda again: self._left(connection, reply, again),
             )
             begun.append(reply)

@@ -74,7 +74,7 @@ def _asked(endpoint: Endpoint, body: Mapping[str, object]) -> GreedyAnswer:
                 raise kind(f"HTTP {response.status}: {shown(response.read(PIECE_BYTES).decode(errors='replace'))}")
             return _read(response)
         except (OSError, HTTPException) as error:
-            raise MeasurementError(f"no answer: {type(error).__name__}: {error}") from error
+            raise MeasurementError(f"no answer: {type(error).__name__}: {shown(str(error))}") from error
 
 
 def _read(response: HTTPResponse) -> GreedyAnswer:

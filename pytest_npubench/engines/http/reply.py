@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import httptools
 
@@ -55,7 +55,6 @@ class Reply:
         "_in_head",
         "_is_over",
         "_is_whole",
-        "_keys",
         "_leave",
         "_line_bytes",
         "_loop",
@@ -80,12 +79,11 @@ class Reply:
         deadline_s: float,
         time_s: float,
         idle_s: float,
-        keys: Sequence[str],
         leave: Callable[[bool], None],
     ) -> None:
-        """deadline_s on the clock of now_s; time_s what it comes from, for the message, where keys are hidden."""
+        """deadline_s on the clock of now_s; time_s what it comes from, for the message."""
         self._arrived, self._now_s, self._leave = arrived, now_s, leave
-        self._deadline_s, self._time_s, self._idle_s, self._keys = deadline_s, time_s, idle_s, keys
+        self._deadline_s, self._time_s, self._idle_s = deadline_s, time_s, idle_s
         self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
         # servers are as they are: aiohttp takes as much from them
         self._parser.set_dangerous_leniencies(
@@ -273,7 +271,7 @@ class Reply:
         if 300 <= code < 400 and (location := self._header(b"location")):
             return AnswerError(f"{status}: redirects to {redirected_to(location)}, and no redirect is followed")
         coding = self._coding()
-        text = f"words in the content coding {coding}" if coding else readable(self._words, self._keys)
+        text = f"words in the content coding {coding}" if coding else readable(self._words)
         after = self._header(b"retry-after")
         return AnswerError(
             f"{status}: {text}",

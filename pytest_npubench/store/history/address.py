@@ -119,11 +119,12 @@ def _check(url: URL) -> None:
     else, and be shown. The message says which part it is and not what is in it."""
     strange = {
         "the host": re.fullmatch(r"[\w.:%-]*", url.host or "") is None,
-        "the database": "@" in (url.database or ""),
-        "the user": ":" in (url.username or ""),
+        "the database": re.search("[@;=]", url.database or "") is not None,
+        "the user": re.search("[:;=]", url.username or "") is not None,
         "the port": url.port is not None and not 0 < url.port <= HIGHEST_PORT,
         "an option": any(isinstance(value, tuple) for name, value in url.query.items() if name not in PUBLIC)
-        or not all(name.isidentifier() for name in url.query),
+        or not all(name.isidentifier() for name in url.query)
+        or any(re.search(";|=", str(value)) for name, value in url.query.items() if name in PUBLIC),
     }
     if wrong := [part for part, is_strange in strange.items() if is_strange]:
         raise HistoryError(

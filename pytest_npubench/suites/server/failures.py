@@ -9,8 +9,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from itertools import groupby
-from operator import itemgetter
 
 OTHER = "failed"
 CLASSES: Mapping[str, str] = {
@@ -28,9 +26,6 @@ CLASSES: Mapping[str, str] = {
     r"lost with": "lost with a process of the client",
 }
 """How the client's reason begins -> its class; the first that fits counts."""
-HIDDEN = "***"
-WINDOW = 8
-MAX_CHARS = 300
 
 
 def class_of(reason: str | None) -> str | None:
@@ -50,21 +45,3 @@ def by_name(classes: Iterable[str | None]) -> dict[str, int]:
 def in_words(failures: Mapping[str, int], num_arrived: int) -> str:
     """Empty where none failed."""
     return "; ".join(f"{number} of {num_arrived}: {name}" for name, number in failures.items())
-
-
-def without_key(text: str, key: str) -> str:
-    """`text` for a record: without the API key, which a server may send back, cut short or whole.
-
-    Every stretch of 8 signs or more that the key holds too is hidden, a shorter key as a whole.
-    """
-    text = text[:MAX_CHARS]
-    width = min(WINDOW, len(key))
-    if not width:
-        return text
-    pieces = {key[start : start + width] for start in range(len(key) - width + 1)}
-    hidden = [False] * len(text)
-    for start in range(len(text) - width + 1):
-        if text[start : start + width] in pieces:
-            hidden[start : start + width] = [True] * width
-    runs = groupby(zip(text, hidden, strict=True), key=itemgetter(1))
-    return "".join(HIDDEN if is_hidden else "".join(sign for sign, _ in signs) for is_hidden, signs in runs)

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 
 from pytest_npubench.backends.server_address import ServerAddress
 from pytest_npubench.campaign.served_load import block
-from pytest_npubench.core.server_access import secrets_of
 from pytest_npubench.engines.http.answer import HttpAnswer, HttpRequest
 from pytest_npubench.engines.http.endpoint import Endpoint
 from pytest_npubench.errors import MeasurementError
 from pytest_npubench.serving.request import ServingRequest
-from pytest_npubench.suites.server.failures import by_name, class_of, in_words, without_key
+from pytest_npubench.suites.server.failures import by_name, class_of, in_words
 from pytest_npubench.suites.server.prompts import Prompts
 from pytest_npubench.suites.server.spec import OURS, Asking
 
@@ -90,10 +89,8 @@ class Loader:
         return f"{counted} ({self.reason(answers[0])})"
 
     def reason(self, answer: HttpAnswer) -> str:
-        """Why a request failed, without what lets us in, and what may help."""
+        """Why a request failed, and what may help."""
         reason = answer.failed or ""
-        for secret in secrets_of(self._address.secret_headers()):
-            reason = without_key(reason, secret)
         return f"{reason}; {hint}" if (hint := self._hint(answer, reason)) else reason
 
     def _hint(self, answer: HttpAnswer, reason: str) -> str:

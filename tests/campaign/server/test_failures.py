@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import string
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from pytest_npubench.engines.http.answer import HttpRequest
 from pytest_npubench.engines.http.endpoint import Endpoint
 from pytest_npubench.engines.http.load_run import run_load
-from pytest_npubench.suites.server.failures import WINDOW, by_name, class_of, in_words, without_key
+from pytest_npubench.suites.server.failures import by_name, class_of, in_words
 
 from .stand_in import TOKEN, StandIn, refuses, streams
 
@@ -68,24 +65,3 @@ def test_failures_are_named_by_count_the_most_common_first():
     assert by_name(classes) == {"HTTP 429": 2, "disconnected": 1}
     assert in_words(by_name(classes), 5) == "2 of 5: HTTP 429; 1 of 5: disconnected"
     assert in_words(by_name((None, None)), 2) == ""
-
-
-KEYS = st.text(alphabet=string.ascii_letters + string.digits + "-_.", min_size=1, max_size=60)
-TEXTS = st.text(alphabet=string.printable, max_size=80)
-
-
-@settings(max_examples=200, deadline=None)
-@given(key=KEYS, before=TEXTS, behind=TEXTS, data=st.data())
-def test_no_piece_of_a_key_is_kept(key, before, behind, data):
-    """A server may send the key back whole or cut short at any place."""
-    length = data.draw(st.integers(min(len(key), WINDOW), len(key)))
-    start = data.draw(st.integers(0, len(key) - length))
-    piece = key[start : start + length]
-    shown = without_key(before + piece + behind, key)
-    assert piece not in shown
-
-
-@given(text=st.text(max_size=100))
-def test_text_without_the_key_stays(text):
-    assert without_key(text, "") == text
-    assert without_key(text, "a key that no text holds") == text

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -127,6 +128,38 @@ def test_retries_and_pauses_are_part_of_the_whole_time(hostile, after):
     assert "HTTP 429 Slow: later" in answer.failed
     assert answer.num_retries == (0 if after in ("30", "9" * 400) else 1)
     assert len(server.asked) == answer.num_retries + 1
+
+
+ENCODED = [
+    KEY,
+    KEY[3:17],
+    "".join(f"%{ord(sign):02x}" for sign in KEY),
+    "".join(f"\\u{ord(sign):04x}" for sign in KEY),
+    b64encode(f"Bearer {KEY}".encode()).decode(),
+]
+
+
+@pytest.mark.parametrize("sent", ENCODED, ids=range(len(ENCODED)))
+def test_a_key_that_comes_back_is_shown_nowhere(hostile, monkeypatch, sent):
+    """In a status, a header, words, a page, an error in an answer, a name of a field; as a model and a version too."""
+    monkeypatch.setenv("MY_KEY", KEY)
+    key_name = b'data: {"choices": [{"index": 0, "%s": "x"}]}\n\n' % sent.encode()
+    answers = [
+        said(head(f"500 {sent}"), b"no"),
+        said(head("500 Oh"), b"x" * 150 + sent.encode() + b"no"),
+        said(head("200 OK", f"Content-Type: {sent}"), b"<html>" + sent.encode() + b"</html>"),
+        said(head("302 Found", f"Location: /{sent}")),
+        said(STREAM, b'data: {"error": {"message": "%s"}}\n\n' % sent.encode()),
+        said(STREAM, key_name, event(), DONE),
+        said(STREAM, b"data: " + sent.encode() + b"\n\n"),
+    ]
+    listed = said(head("200 OK", f"Server: {sent}"), b'{"data": [{"id": "%s"}, {"id": "m"}]}' % sent.encode())
+    for answer in answers:
+        server = hostile(answer, listed)
+        came = repr(_answer(server, api_key_variable="MY_KEY"))
+        facts = repr(ask_server(ServerAddress(url=server.url, key_variable="MY_KEY"), 20.0))
+        for piece in (sent[:40], sent[:14], sent[-14:]):
+            assert piece not in came + facts
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])

@@ -126,6 +126,8 @@ STRANGE = [
     *("postgresql://u:s3cret", "postgresql://u:s3cret@h:999999/d", "postgresql://u:s3cret@h:1,g:2/d"),
     *("postgresql://u:s3cret@h/d?pass word=s3cret", "postgresql://u@h/d?sslpassword=s3cret&sslpassword=s3cret"),
     *("mysql+x://u:s3cret@h/d", "http://h/s3cret@d", "sqlite://u:s3cret@h/a.db", "postgresql://u/s3cret@h/d"),
+    *("postgresql://u@h/d;password=s3cret", "postgresql://u;password=s3cret@h/d", "h;password=s3cret"),
+    *("postgresql://u@h/d?sslmode=require;password=s3cret", "postgresql://h/d?application_name=a%3Bpassword%3Ds3cret"),
     *("postgresql://[s3cret/d", "file:s3cret.db", "postgresql://u:s3cret%zz@h:x/d"),
 ]
 
