@@ -100,7 +100,7 @@ def _ratio_text(ratio: Ratio) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="vLLM's client and ours on the same servers.")
+    parser = argparse.ArgumentParser(allow_abbrev=False, description="vLLM's client and ours on the same servers.")
     parser.add_argument("--pairs", type=int, default=6, help="of blocks, on each server; at least 2")
     parser.add_argument("--requests", type=int, default=24, help="in a block")
     parser.add_argument("--rate-per-s", type=float, default=4.0)

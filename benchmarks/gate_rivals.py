@@ -57,7 +57,9 @@ def night(accepted: np.ndarray, tonight: np.ndarray, rng: np.random.Generator) -
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        allow_abbrev=False, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--cases", type=int, default=100)
     parser.add_argument("--accepted", type=int, default=20)
     parser.add_argument("--nights", type=int, default=20)

@@ -48,7 +48,7 @@ def _fastest(run: Callable[[], object]) -> float:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(allow_abbrev=False, description=__doc__.splitlines()[0])
     parser.add_argument("--cases", type=int, default=300)
     parser.add_argument("--sessions", type=int, default=20)
     parser.add_argument("--samples", type=int, default=20)

@@ -142,7 +142,9 @@ def _parser() -> argparse.ArgumentParser:
     def sizes(text: str) -> tuple[int, ...]:
         return tuple(int(size) for size in text.split(","))
 
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        allow_abbrev=False, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N")
     parser.add_argument("--shape", default="small-moe", help="a name from engines/shapes.py")
     parser.add_argument("--dtype", default="fp32", help="fp32, bf16 or fp16")

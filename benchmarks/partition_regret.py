@@ -138,7 +138,9 @@ def show_summary(regrets: list[Regret], seconds: float) -> None:
 
 
 def parsed() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Regret of the partition solver on a pair of units.")
+    parser = argparse.ArgumentParser(
+        allow_abbrev=False, description="Regret of the partition solver on a pair of units."
+    )
     parser.add_argument("--pair", default="host")
     parser.add_argument("--model", default="llama-8b-div4")
     parser.add_argument("--lengths", type=int, nargs="+", default=LENGTHS)

@@ -230,7 +230,9 @@ def _found(sessions: Sessions, size: float) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        allow_abbrev=False, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("command", choices=("measure", "judge", "process"))
     parser.add_argument("file", type=Path, nargs="?", default=MEASURED)
     parser.add_argument("--sessions", type=int, default=42)

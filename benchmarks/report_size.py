@@ -53,7 +53,7 @@ def first_paint_s(chromium: str, page: Path) -> float:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser = argparse.ArgumentParser(allow_abbrev=False, description=__doc__.split("\n", 1)[0])
     parser.add_argument("journal", type=Path)
     parser.add_argument("number", type=int)
     parser.add_argument("page", type=Path, nargs="?")

@@ -82,7 +82,7 @@ def line(plan: ServingPlan, load: LoadSpec, num_at_once: int, utilisation: float
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("--at-once", type=int)
     parser.add_argument("--utilisation", type=float)
     parser.add_argument("--num-requests", type=int)

@@ -92,7 +92,9 @@ def _text(counts: Mapping[str, int]) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        allow_abbrev=False, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--sessions", type=int, default=13, help="A/A sessions (13)")
     parser.add_argument("--planted", type=int, default=2, help="sessions with a planted slow-down after them (2)")
     parser.add_argument("--folder", type=Path, default=Path("soak"), help="journals, logs and baselines (soak/)")

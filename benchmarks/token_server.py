@@ -143,7 +143,7 @@ class TokenServer:
 
 def main() -> None:
     """The command line."""
-    parser = argparse.ArgumentParser(description="A server of streamed tokens that costs little.")
+    parser = argparse.ArgumentParser(allow_abbrev=False, description="A server of streamed tokens that costs little.")
     parser.add_argument("--port", type=int, default=8001)
     parser.add_argument("--ttft-s", type=float, default=0.05)
     parser.add_argument("--itl-s", type=float, default=0.02)

@@ -101,7 +101,7 @@ def cpu_s(*arguments: str, folder: Path = ROOT) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(allow_abbrev=False, description=__doc__.partition("\n")[0])
     parser.add_argument("--list", action="store_true", help="name the modules and files")
     if "--look" in sys.argv:
         _, _, place, *rest = sys.argv

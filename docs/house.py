@@ -62,7 +62,7 @@ def page_with(drawn: str) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(allow_abbrev=False, description=__doc__.partition("\n")[0])
     parser.add_argument("--check", action="store_true", help="write nothing; say whether the picture is true")
     arguments = parser.parse_args()
     try:

@@ -43,7 +43,7 @@ BUSY = ("--npubench-other-load", "1", "--npubench-lock-timeout", "300")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(allow_abbrev=False, description=__doc__)
     parser.add_argument("--images", type=Path, default=IMAGES, help="where the pictures go (docs/img)")
     images = parser.parse_args().images
     images.mkdir(parents=True, exist_ok=True)

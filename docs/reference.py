@@ -446,7 +446,7 @@ def _npubench(*arguments: str) -> tuple[int, str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(allow_abbrev=False, description=__doc__)
     parser.add_argument("folder", type=Path, help="where the pages are written")
     folder = parser.parse_args().folder
     for name, text in pages().items():

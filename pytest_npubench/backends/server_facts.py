@@ -95,10 +95,10 @@ class _Reply:
 
 def ask_server(address: ServerAddress, timeout_s: float) -> ServerFacts:
     """Raises DeviceUnavailableError where the server does not list its models in timeout_s and none is named,
-    AccessRefusedError where it wants another key, ConfigError on a key or certificates that cannot be used."""
+    AccessRefusedError where it wants another key for that, ConfigError on a key or certificates that cannot be used."""
     deadline_s = monotonic() + timeout_s
     listed = _get(address, f"{address.url.rstrip('/')}/models", deadline_s)
-    if listed.status == 401 or (listed.status == 403 and address.model is None):  # a key may be for answers alone
+    if listed.status in (401, 403) and address.model is None:  # a key may be for answers alone
         whose = f"the key in {address.key_variable}" if address.key_variable else "a client without a key"
         raise AccessRefusedError(f"the server at {address.url} does not take {whose} (HTTP {listed.status})")
     document = listed.document

@@ -259,6 +259,7 @@ def _answering(response) -> web.Application:
     [
         (lambda: web.Response(status=404), "lists no models: HTTP 404"),
         (lambda: web.Response(status=500, text="no such route"), "lists no models: HTTP 500 of /models: no such route"),
+        (lambda: web.Response(status=401), "does not take a client without a key (HTTP 401)"),
         (lambda: web.Response(status=403), "does not take a client without a key (HTTP 403)"),
         (
             lambda: web.Response(status=302, headers={"Location": "http://elsewhere.example/?key=1"}),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import errno
 import io
 import json
@@ -57,6 +58,22 @@ def test_the_help_of_every_command_fits_80_columns(monkeypatch: pytest.MonkeyPat
         assert shlex.split(example.replace(" \\\n", " ")) == whole
         assert " ".join(whole).startswith(parser.prog)
         cli.make_parser().parse_args(whole[1:])
+
+
+def test_no_command_line_takes_a_shortened_option() -> None:
+    """Those of `npubench` by their parsers, and of every other program of the checkout by its source."""
+    assert not [parser.prog for parser in _parsers(cli.make_parser()) if parser.allow_abbrev]
+    root = Path(cli.__file__).parents[2]
+    calls = [
+        (path, call)
+        for folder in ("pytest_npubench", "benchmarks", "docs", ".ci")
+        for path in (root / folder).rglob("*.py")
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(call, ast.Call) and ast.unparse(call.func).endswith("argparse.ArgumentParser")
+    ]
+    assert len(calls) > 10
+    shortens = [path.name for path, call in calls if "allow_abbrev=False" not in ast.unparse(call)]
+    assert not shortens
 
 
 def _parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:

@@ -137,7 +137,7 @@ def _data(document: dict[str, object]) -> bytes:
 
 def main() -> None:
     """The command line."""
-    parser = argparse.ArgumentParser(description="A server that answers at times given beforehand.")
+    parser = argparse.ArgumentParser(allow_abbrev=False, description="A server that answers at times given beforehand.")
     parser.add_argument("--port", type=int, default=8001)
     parser.add_argument("--ttft-s", type=float, default=0.05)
     parser.add_argument("--itl-s", type=float, default=0.01)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,9 +29,23 @@ COUNTED_BY = ("", RUNNING, LISTED, SPREAD, EVENTS)
 
 
 class LoadBlock(ServedBlock):
-    """Nothing outside a server sees its iterations, so there are none."""
+    """Nothing outside a server sees its iterations, so there are none. The TTFT and the gaps of a request that failed
+    are in no figure of latency: how it would have gone on nobody knows."""
 
     __slots__ = ()
+
+    @property
+    def answered(self) -> LoadBlock:
+        """The same block without the requests that failed."""
+        return replace(self, records=tuple(record for record in self.records if record.aborted is None))
+
+    @property
+    def ttfts_s(self) -> list[float]:
+        return [record.ttft_s for record in self.answered.records if record.token_times_s]
+
+    @property
+    def gaps_s(self) -> list[float]:
+        return [gap_s for record in self.answered.records for gap_s in record.tbt_s]
 
     @property
     def failures(self) -> dict[str, int]:

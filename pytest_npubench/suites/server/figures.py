@@ -19,20 +19,25 @@ INSIDE = (
     "num_preemptions",
 )
 """Beginnings of metrics that only the server itself could tell."""
+LATENCY = re.compile(r"(ttft|tbt)_.*_s")
 STALLS = ("p50", "p99", "worst")
 
 
 def seen_from_outside(block: LoadBlock) -> tuple[ServingMetric, ...]:
-    """Always the same names in the same order; None and the reason for what is not known. The TTFT is of requests that
-    did not fail. The last ones, the longest gap and the client's stalls, are shown and gated by nothing."""
+    """Always the same names in the same order; None and the reason for what is not known. Latencies are of requests
+    that did not fail. The last ones, the longest gap and the client's stalls, are shown and gated by nothing."""
     metrics = tuple(metric for metric in summarize(block, block.slo) if not metric.name.startswith(INSIDE))
     if num_failed := sum(record.aborted is not None and record.num_tokens > 0 for record in block.records):
-        whole = replace(block, records=tuple(record for record in block.records if record.aborted is None))
-        ttfts = {metric.name: metric for metric in summarize(whole, None) if re.fullmatch(r"ttft_.*_s", metric.name)}
-        note = f"{num_failed} failed after their first token, left out"
-        ttfts = {name: replace(ttft, note="; ".join(filter(None, (ttft.note, note)))) for name, ttft in ttfts.items()}
-        metrics = tuple(ttfts.get(metric.name, metric) for metric in metrics)
+        whole = {metric.name: metric for metric in summarize(block.answered, None)}
+        left_out = f"{num_failed} failed after their first token, left out"
+        metrics = tuple(
+            _with_note(whole[metric.name], left_out) if LATENCY.fullmatch(metric.name) else metric for metric in metrics
+        )
     return (*metrics, _longest_gap(block), *map(_stall, STALLS, block.stalls_s))
+
+
+def _with_note(metric: ServingMetric, note: str) -> ServingMetric:
+    return replace(metric, note="; ".join(filter(None, (metric.note, note))))
 
 
 def _longest_gap(block: LoadBlock) -> ServingMetric:

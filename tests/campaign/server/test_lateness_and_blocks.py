@@ -31,7 +31,7 @@ ANSWERS = (  # in time; a late gap; refused; gone after its first token
     ((0.4, 0.5, 0.6), None, RUNNING),
     ((1.4, 1.7, 1.8), None, RUNNING),
     ((), "HTTP 429 Too Many Requests: later", ""),
-    ((3.3,), "disconnected: ServerDisconnectedError", EVENTS),
+    ((3.3, 3.9), "disconnected: ServerDisconnectedError", EVENTS),
 )
 
 
@@ -96,13 +96,16 @@ def test_figures_are_those_done_by_hand():
     found = values(block())
     assert found["slo_attainment"] == 1 / 4  # failed requests arrived too
     assert found["ttft_attainment"] == 3 / 4  # a first token in time is in time, whatever came after
-    assert found["ttft_mean_s"] == pytest.approx((0.4 + 0.4) / 2)  # the third failed after its first token
+    assert found["ttft_mean_s"] == pytest.approx((0.4 + 0.4) / 2)  # the last one failed after its second token
     assert found["tbt_mean_s"] == pytest.approx((0.1 + 0.1 + 0.3 + 0.1) / 4)
     assert found["tbt_worst_s"] == pytest.approx(0.3)
     assert found["e2e_mean_s"] == pytest.approx((0.6 + 0.8) / 2)
-    assert found["output_tokens_per_s"] == pytest.approx(7 / 4.0)
+    assert found["output_tokens_per_s"] == pytest.approx(8 / 4.0)
     assert found["dispatch_lag_p99_s"] == pytest.approx(0.001)
     assert found["loop_stall_worst_s"] == 0.0005
+    notes = {metric.name: metric.note for metric in seen_from_outside(block()) if "1 failed after" in metric.note}
+    assert {"ttft_mean_s", "ttft_p99_s", "tbt_mean_s", "tbt_p99_s"} <= set(notes)
+    assert (block().ttfts_s, len(block().gaps_s)) == (pytest.approx([0.4, 0.4]), 4)
     assert not any("expert" in name or "kv_bytes" in name or "queue_delay" in name for name in found)
 
 
@@ -137,8 +140,8 @@ def test_rounds_of_a_point_are_its_blocks_and_another_points_are_not():
     ("changes", "words"),
     [
         ({}, None),
-        ({"lag_s": 0.0366}, None),  # mean TTFT 366.7 ms
-        ({"lag_s": 0.0368}, "mean dispatch lag of 36.8 ms is over 10% of the mean TTFT, 367 ms"),
+        ({"lag_s": 0.0399}, None),  # mean TTFT 400 ms
+        ({"lag_s": 0.0402}, "mean dispatch lag of 40.2 ms is over 10% of the mean TTFT, 400 ms"),
         ({"lag_s": (0.0, 0.039, 0.0, 0.0)}, None),  # TTFT at p99 400 ms
         ({"lag_s": (0.0, 0.041, 0.0, 0.0)}, "dispatch lag at p99 of 41 ms is over 10% of the TTFT at p99, 400 ms"),
         ({"stalls_s": (0.0305,) * 9}, None),  # TBT at p99 300 ms, and 1 ms that timers are rounded up by
