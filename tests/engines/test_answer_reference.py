@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -50,8 +49,10 @@ PROMPTS = probe_prompts(97, (32, 64))
 @pytest.mark.parametrize("shape", [LLAMA, QWEN3, QWEN2, MOE, GPT_OSS], ids=lambda shape: shape.name)
 def test_the_reference_is_that_of_transformers_in_float64(shape: DecoderShape) -> None:
     torch = pytest.importorskip("torch", reason="torch is not installed")
-    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
-    model = _model(transformers, torch, shape)
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    from .hugging_face import model_with
+
+    model = model_with(shape, probe_weights(shape, "bf16"))
     reference = answer_reference(shape, "bf16", PROMPTS)
     assert reference.num_prompts == len(PROMPTS.lengths)
     for index in range(len(PROMPTS.lengths)):
@@ -152,91 +153,3 @@ def test_a_distance_is_of_what_logits_say_apart_from_their_common_part() -> None
     assert distances([1.0, 3.0], [0.0, 4.0]) == pytest.approx(0.5)
     assert distances(np.array([[1.0, 3.0]]) + 7, [[1.0, 3.0]]) == pytest.approx([0.0])
     assert np.isnan(distances([1.0, 1.0], [2.0, 2.0]))
-
-
-def _model(transformers: Any, torch: Any, shape: DecoderShape) -> Any:
-    """transformers' model of the shape in float64 with the probe weights as bf16 holds them."""
-    settings: dict[str, Any] = {
-        "vocab_size": shape.vocab_size,
-        "hidden_size": shape.hidden,
-        "intermediate_size": shape.intermediate,
-        "num_hidden_layers": shape.num_layers,
-        "num_attention_heads": shape.num_heads,
-        "num_key_value_heads": shape.num_kv_heads,
-        "head_dim": shape.head_dim,
-        "rms_norm_eps": shape.rms_eps,
-        "tie_word_embeddings": shape.tied_embeddings,
-        "rope_parameters": {"rope_type": "default", "rope_theta": shape.rope_theta},
-    }
-    if shape.rope_scaling is not None:
-        scaling = dataclasses.asdict(shape.rope_scaling)
-        scaling["original_max_position_embeddings"] = scaling.pop("original_context")
-        settings["rope_parameters"] |= {"rope_type": "llama3", **scaling}
-    family = "Qwen3" if shape.qk_norm else "Qwen2" if shape.qkv_bias else "Llama"
-    if shape.experts is not None:
-        family = "Qwen3Moe"
-        settings |= {
-            "num_experts": shape.num_experts,
-            "num_experts_per_tok": shape.experts_per_token,
-            "moe_intermediate_size": shape.intermediate,
-            "norm_topk_prob": True,
-        }
-    if shape.architecture == "gpt-oss":
-        from .torch_moe.hugging_face import YARN
-
-        family = "GptOss"
-        settings |= {"num_local_experts": shape.num_experts, "sliding_window": shape.sliding_window}
-        settings["rope_parameters"] |= YARN
-    config = getattr(transformers, f"{family}Config")(**settings)
-    config._experts_implementation = "eager"  # the others have no float64
-    made = getattr(transformers, f"{family}ForCausalLM")(config)
-    model = made.to(torch.float64).eval()
-    model.load_state_dict(_state(torch, shape, model.state_dict()), strict=True)
-    return model
-
-
-def _state(torch: Any, shape: DecoderShape, wanted: Any) -> dict[str, Any]:
-    """The probe weights by transformers' names, its matrices being ours transposed."""
-    tree = probe_weights(shape, "bf16")
-    names = {
-        "self_attn.q_proj.weight": "wq",
-        "self_attn.k_proj.weight": "wk",
-        "self_attn.v_proj.weight": "wv",
-        "self_attn.o_proj.weight": "wo",
-        "self_attn.q_proj.bias": "bq",
-        "self_attn.k_proj.bias": "bk",
-        "self_attn.v_proj.bias": "bv",
-        "self_attn.q_norm.weight": "q_norm",
-        "self_attn.k_norm.weight": "k_norm",
-        "mlp.gate_proj.weight": "w_gate",
-        "mlp.up_proj.weight": "w_up",
-        "mlp.down_proj.weight": "w_down",
-        "mlp.gate.weight": "router",
-        "mlp.router.weight": "router",
-        "mlp.router.bias": "router_bias",
-        "self_attn.o_proj.bias": "bo",
-        "self_attn.sinks": "sinks",
-        "input_layernorm.weight": "attention_norm",
-        "post_attention_layernorm.weight": "ffn_norm",
-    }
-    state = {
-        "model.embed_tokens.weight": tree["embedding"],
-        "model.norm.weight": tree["final_norm"],
-        "lm_head.weight": tree.get("head", tree["embedding"]),
-    }
-    for index, layer in enumerate(tree["layers"]):
-        prefix = f"model.layers.{index}."
-        state |= {prefix + theirs: layer[ours].T for theirs, ours in names.items() if ours in layer}
-        if shape.experts is not None:
-            gate, up, down = (layer[name].swapaxes(1, 2) for name in ("w_gate", "w_up", "w_down"))
-            for expert in range(shape.num_experts):
-                for name, values in (("gate", gate), ("up", up), ("down", down)):
-                    state[f"{prefix}mlp.experts.{expert}.{name}_proj.weight"] = values[expert]
-            state[f"{prefix}mlp.experts.gate_up_proj"] = np.concatenate([gate, up], axis=1)
-            state[f"{prefix}mlp.experts.down_proj"] = down
-        if shape.architecture == "gpt-oss":  # gate and up take turns, and experts are [in, out] as ours
-            experts = f"{prefix}mlp.experts."
-            state[f"{experts}gate_up_proj"] = np.stack([layer["w_gate"], layer["w_up"]], -1).reshape(6, 64, 96)
-            state[f"{experts}gate_up_proj_bias"] = np.stack([layer["b_gate"], layer["b_up"]], -1).reshape(6, 96)
-            state |= {f"{experts}down_proj": layer["w_down"], f"{experts}down_proj_bias": layer["b_down"]}
-    return {name: torch.tensor(np.array(state[name], np.float64)) for name in wanted}

@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("transformers", reason="transformers is not installed")
 pytest.importorskip("safetensors", reason="safetensors is not installed")
 
+from engines.hugging_face import greedy, logits, random_model, save  # noqa: E402
 from pytest_npubench.engines.torch_moe import TorchExecutor  # noqa: E402
 from pytest_npubench.engines.torch_moe.attention import attention_kernel  # noqa: E402
 from pytest_npubench.engines.torch_moe.checkpoint import load_weights  # noqa: E402
@@ -20,7 +21,6 @@ from pytest_npubench.engines.torch_moe.ragged import ragged_batch  # noqa: E402
 from pytest_npubench.serving.iteration import PrefillRow  # noqa: E402
 
 from .driving import drive  # noqa: E402
-from .hugging_face import greedy, logits, random_model, save  # noqa: E402
 from .small_shapes import SHAPES  # noqa: E402
 
 TOLERANCE = 1e-4

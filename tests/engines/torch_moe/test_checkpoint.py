@@ -14,11 +14,11 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("transformers", reason="transformers is not installed")
 safetensors_torch = pytest.importorskip("safetensors.torch", reason="safetensors is not installed")
 
+from engines.hugging_face import random_model, save  # noqa: E402
 from pytest_npubench.engines.shapes import ExpertShape, RopeScaling  # noqa: E402
 from pytest_npubench.engines.torch_moe.checkpoint import load_weights  # noqa: E402
 from pytest_npubench.errors import ConfigError  # noqa: E402
 
-from .hugging_face import random_model, save  # noqa: E402
 from .small_shapes import GPT_OSS, QWEN_MOE  # noqa: E402
 
 Change = Callable[[dict[str, Any]], object]
