@@ -149,21 +149,19 @@ def judge(
 
 
 def write_rounds(writer: JournalWriter, measurement: Measurement, fingerprint: str) -> None:
-    for index, samples in enumerate(measurement.measured.rounds):
-        writer.append(
-            {
-                "record": "round",
-                "fingerprint": fingerprint,
-                "campaign": measurement.plan.key,
-                "campaign_digest": measurement.digest,
-                "round": index,
-                "points": samples,
-                "failures": measurement.measured.failures if index == 0 else {},
-                "duration_s": 1.0,
-                "num_late_compiles": 0,
-                "complete": index == len(measurement.measured.rounds) - 1,
-            }
-        )
+    about = {"campaign": measurement.plan.key, "campaign_digest": measurement.digest, "duration_s": 1.0}
+    records = round_records(measurement.measured.rounds, fingerprint=fingerprint, **about)
+    for record in records:
+        writer.append(record | ({} if record["round"] else {"failures": measurement.measured.failures}))
+
+
+def round_records(rounds: Sequence[Mapping[str, object]], **about: object) -> list[dict[str, object]]:
+    """The records of a whole campaign's rounds, of ten seconds each unless `about` says otherwise."""
+    shared = {"campaign_digest": "0123456789ab", "failures": {}, "duration_s": 10.0, "num_late_compiles": 0, **about}
+    return [
+        {"record": "round", "round": index, "points": points, "complete": index == len(rounds) - 1, **shared}
+        for index, points in enumerate(rounds)
+    ]
 
 
 def open_journal(path: Path, worker: str | None = None, run: str | None = None) -> JournalWriter:

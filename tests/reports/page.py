@@ -6,14 +6,20 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
-from pytest_npubench.reports import svg
+from pytest_npubench.reports import html, svg
 from pytest_npubench.reports.plot_parts import CellGrid, DrawnFigure, Ends, Place
+from pytest_npubench.store.journal import Journal
+from pytest_npubench.suites import shown
 
 VOID = frozenset({"meta", "link", "br", "img", "input", "hr"})
 DRAWN: dict[str, DrawnFigure | CellGrid] = {}
 """What the pages of this process show, by the mark that conftest has their SVG carry."""
+
+NO_JOURNAL = Journal(path=Path("j"), sessions=(), records=(), torn=())
 
 
 @dataclass
@@ -67,10 +73,19 @@ class Reader(HTMLParser):
         return self.root
 
 
-def read(html: str) -> Element:
+def read(text: str) -> Element:
     reader = Reader()
-    reader.feed(html)
+    reader.feed(text)
     return reader.finish()
+
+
+def page_of(records: Sequence[Any], journal: Journal = NO_JOURNAL) -> Element:
+    """The report of these case records."""
+    return read(html.render_html(records, journal, shown))
+
+
+def cases_of(journal: Journal) -> list[Any]:
+    return [record for record in journal.records if record["record"] == "case"]
 
 
 def rows(table: Element) -> list[list[str]]:

@@ -32,7 +32,7 @@ from pytest_npubench.suites.scheduling.points import DecodeSteps
 from pytest_npubench.verdict import Verdict, VerdictKind
 from pytest_npubench.verdict.result import Judgement, Metric
 
-from .journals import make_fingerprint, open_journal
+from .journals import make_fingerprint, open_journal, round_records
 
 Json = dict[str, Any]
 WORKLOAD = "layered-arxiv-div32"
@@ -310,21 +310,9 @@ def served_journal(path: Path, factors: tuple[float, ...] = (1.2, 0.9, 0.9)) -> 
     """The records as one session, with rounds of small-moe."""
     with open_journal(path) as writer:
         digest = writer.device(make_fingerprint("A CPU"))
-        for index, factor in enumerate(factors):
-            writer.append(
-                {
-                    "record": "round",
-                    "fingerprint": digest,
-                    "campaign": "cpu-small-moe-serving",
-                    "campaign_digest": "0123456789ab",
-                    "round": index,
-                    "points": round_points(factor),
-                    "failures": {},
-                    "duration_s": 10.0,
-                    "num_late_compiles": 0,
-                    "complete": index == len(factors) - 1,
-                }
-            )
+        about = {"fingerprint": digest, "campaign": "cpu-small-moe-serving"}
+        for record in round_records(list(map(round_points, factors)), **about):
+            writer.append(record)
         records = [{**record, "fingerprint": digest} for record in served_records()]
         for record in records:
             writer.append({"record": "case", **record})

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pytest_npubench.reports import html
 from pytest_npubench.reports.campaign_sections import campaign_sections
 from pytest_npubench.store.journal_reader import Journal
 from pytest_npubench.suites import shown
@@ -13,7 +12,7 @@ from pytest_npubench.suites.buckets.kinds.prediction import PredictionDetail
 from pytest_npubench.suites.buckets.report.batch_sizes import batch_charts, throughputs
 from pytest_npubench.verdict.case_record import Cases
 
-from .page import read
+from .page import page_of
 
 
 def record(kind: str, batch: int, detail: dict[str, Any], **axes: Any) -> dict[str, Any]:
@@ -90,8 +89,7 @@ def test_a_case_leads_to_the_chart_that_shows_it() -> None:
 
 def test_a_chart_leads_back_to_its_cases_and_to_no_other() -> None:
     rows = [profile(1, 128 * place, 0.1) for place in range(1, 9)]
-    journal = Journal(path=Path("none"), sessions=(), records=(), torn=())
-    page = read(html.render_html([*rows, prediction(1, 2.0, 1.0, 10)], journal, shown))
+    page = page_of([*rows, prediction(1, 2.0, 1.0, 10)])
     ids = {row.attributes["id"]: row.one("a").text for row in page.all("tr") if row.attributes.get("id")}
     figure = next(one for one in page.all("figure") if one.all("h3")[0].text == "TTFT_b by bucket")
     (back,) = (one for one in figure.all("p") if one.attributes.get("class") == "back")

@@ -15,7 +15,7 @@ from pytest_npubench.store.baselines import Baselines
 from pytest_npubench.suites import shown
 
 from .conftest import Rendered
-from .page import Element, figures, read
+from .page import Element, figures, page_of, read
 
 BEFORE, AFTER = (0.010, 0.0101, 0.0102, 0.0103, 0.0104, 0.0105), (0.0120, 0.0121, 0.0122, 0.0123, 0.0124, 0.0125)
 CASE = "buckets/profile/cpu-tiny-llama-b1-bucket128"
@@ -106,6 +106,6 @@ def test_its_row_and_its_card_lead_to_each_other(page: Element) -> None:
 def test_nothing_is_called_green_that_was_judged_against_nothing(run: Rendered) -> None:
     said = {"kind": "no-baseline", "reason": "0 accepted sessions", "ratio": None, "interval": None, "mde": None}
     records = [{**record, "verdict": said} for record in run.records]
-    (heading,) = read(html.render_html(records, run.journal, shown)).all("h1")
+    (heading,) = page_of(records, run.journal).all("h1")
     assert heading.text == f"{len(records)} cases, {len(records)} judged against nothing"
     assert heading.attributes["class"] == "neutral"

@@ -28,7 +28,7 @@ from .journals import (
     write_rounds,
     write_run,
 )
-from .page import check_svg, figures, read, rows, table_of, whiskers
+from .page import cases_of, check_svg, figures, page_of, read, rows, table_of, whiskers
 
 CHARTS = (
     "TTFT_b by bucket",
@@ -69,7 +69,7 @@ def test_the_case_table_has_a_row_a_case(run: Rendered) -> None:
 def test_failing_rows_come_first_and_are_marked(tmp_path: Path) -> None:
     write_run(tmp_path / "journal.jsonl", measure(make_plan(), slow={f"batch/{WORKLOADS[1]}": 1.5}))
     journal = read_journal(tmp_path / "journal.jsonl")
-    page = read(html.render_html([r for r in journal.records if r["record"] == "case"], journal, shown))
+    page = page_of(cases_of(journal), journal)
     body = page.all("table")[0].all("tr")[1:]
     verdicts = [row.all("span")[0].text for row in body]
     assert verdicts == sorted(verdicts)  # failed before passed
@@ -109,7 +109,7 @@ def test_steps_chart_shows_each_length_once_with_the_boundaries(run: Rendered) -
 def test_a_jump_inside_a_bucket_is_marked(tmp_path: Path) -> None:
     write_run(tmp_path / "journal.jsonl", measure(make_plan(), slow={"step/255": 1.5}))
     journal = read_journal(tmp_path / "journal.jsonl")
-    page = read(html.render_html([r for r in journal.records if r["record"] == "case"], journal, shown))
+    page = page_of(cases_of(journal), journal)
     marked = {trace.name: trace.x for trace in figures(page)["Latency steps by length"].series}
     assert marked["jump inside a bucket"] == [255, 256]  # up to 255 and down again
 
@@ -170,7 +170,7 @@ def test_the_mean_error_case_is_told_with_its_spread(tmp_path: Path) -> None:
     """Errors are 0 and 1/1.5 - 1, a third: the mean is half of that, the median too, p90 nine tenths of it."""
     write_run(tmp_path / "journal.jsonl", measure(make_plan(), slow={f"batch/{WORKLOADS[1]}": 1.5}))
     journal = read_journal(tmp_path / "journal.jsonl")
-    page = read(html.render_html([r for r in journal.records if r["record"] == "case"], journal, shown))
+    page = page_of(cases_of(journal), journal)
     assert (
         "Mean prediction error 16.67% (signed mean -16.67%, median 16.67%, p90 30.00%, max 33.33%)." in page.text
     )  # of two cases
@@ -193,7 +193,7 @@ def test_devices_stand_side_by_side(tmp_path: Path) -> None:
             for judged in judge(measurement, fingerprint=digest, device=f"cuda:{ordinal}"):
                 writer.append({"record": "case", **judged.to_json()})
     journal = read_journal(tmp_path / "journal.jsonl")
-    page = read(html.render_html([r for r in journal.records if r["record"] == "case"], journal, shown))
+    page = page_of(cases_of(journal), journal)
     facts = table_of(page, "Who measured: devices, their software and their hosts")
     assert facts[0] == ["fact", "cuda:0", "cuda:1"]
     assert ["accelerator", "NVIDIA H200", "NVIDIA A100"] in facts
@@ -229,7 +229,7 @@ def test_a_report_shows_its_own_rounds_not_earlier_or_later_ones(tmp_path: Path)
     for measurement in (only(whole, "step"), whole, only(whole, "profile")):
         write_run(path, measurement)
     journal = read_journal(path)
-    page = read(html.render_html([r for r in journal.sessions[1].records if r["record"] == "case"], journal, shown))
+    page = page_of([r for r in journal.sessions[1].records if r["record"] == "case"], journal)
     assert len(figures(page)["Drift from round to round"].series) == len(whole.points) + 1
 
 

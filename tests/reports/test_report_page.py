@@ -20,7 +20,7 @@ from pytest_npubench.suites import shown
 
 from .conftest import Rendered
 from .journals import judge, make_fingerprint, make_plan, measure, open_journal, write_rounds
-from .page import check_svg, figures, read
+from .page import check_svg, figures, page_of, read
 
 NASTY = """<script>alert("1")</script> & <b onclick='x()'>b</b> ${x} {{ 7 * 7 }} %{y} </figure> "quoted\""""
 
@@ -147,7 +147,7 @@ def test_half_a_surrogate_pair_can_be_written(tmp_path: Path, run: Rendered) -> 
 def test_campaigns_beyond_the_limit_are_listed_without_charts(run: Rendered, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pytest_npubench.reports.campaign_sections.MAX_WHOLE", 1)
     other = [{**record, "model": "other"} for record in run.records]
-    page = read(html.render_html([*run.records, *other], run.journal, shown))
+    page = page_of([*run.records, *other], run.journal)
     first, second = (one for one in page.all("section") if one.attributes.get("class") == "campaign")
     assert first.all("figure")
     assert not second.all("figure")

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from made_records import judged_record
 
-from pytest_npubench.reports import html
 from pytest_npubench.reports.plot_parts import Shape
 from pytest_npubench.store.journal import Journal, read_journal
-from pytest_npubench.suites import shown
 from pytest_npubench.suites.buckets.kinds.canary import CanaryDetail
 from pytest_npubench.suites.buckets.kinds.steps import StepsDetail
 from pytest_npubench.suites.buckets.profile_detail import ProfileDetail
@@ -25,7 +21,7 @@ from pytest_npubench.verdict.case_record import Cases
 from pytest_npubench.verdict.result import Judgement
 
 from .journals import BUCKETS, TBT_S, TTFT_S, Measurement, make_plan, measure, write_run
-from .page import Element, figures, read
+from .page import cases_of, figures, page_of
 
 SAID = "vLLM on cuda:0 has no buckets: latency is continuous; LENS's error here is "
 
@@ -33,14 +29,6 @@ SAID = "vLLM on cuda:0 has no buckets: latency is continuous; LENS's error here 
 def journal_of(path: Path, measurement: Measurement) -> Journal:
     write_run(path / "journal.jsonl", measurement)
     return read_journal(path / "journal.jsonl")
-
-
-def page_of(journal: Journal) -> Element:
-    return read(html.render_html(_cases(journal), journal, shown))
-
-
-def _cases(journal: Journal) -> list[Mapping[str, Any]]:
-    return [record for record in journal.records if record["record"] == "case"]
 
 
 @pytest.fixture
@@ -58,7 +46,8 @@ def with_declared(measurement: Measurement) -> Measurement:
 
 
 def test_a_section_says_that_latency_is_continuous(tmp_path: Path, measurement: Measurement) -> None:
-    page = page_of(journal_of(tmp_path, measurement))
+    journal = journal_of(tmp_path, measurement)
+    page = page_of(cases_of(journal), journal)
     assert SAID in page.text
     assert "stairs found behind 128, 256)" in page.text  # the table is one
     charts = figures(page)
@@ -70,7 +59,7 @@ def test_a_section_says_that_latency_is_continuous(tmp_path: Path, measurement: 
 
 def test_declared_buckets_are_no_drift_and_no_slope(tmp_path: Path, measurement: Measurement) -> None:
     journal = journal_of(tmp_path, with_declared(measurement))
-    page = page_of(journal)
+    page = page_of(cases_of(journal), journal)
     assert "latency is continuous" not in page.text
     assert "prefill padding, %" in page.text
     assert len(figures(page)["Drift from round to round"].series) == len(measurement.points) + 1  # and the median

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import copy
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import given
 
-from pytest_npubench.reports import definitions, html, svg
+from pytest_npubench.reports import definitions, svg
 from pytest_npubench.reports.plot_parts import DrawnSeries
 from pytest_npubench.store.journal import Journal
-from pytest_npubench.suites import shown
 from pytest_npubench.suites.scheduling.figures import host_words
 from pytest_npubench.suites.scheduling.kinds.policy import PolicyDetail
 from pytest_npubench.suites.scheduling.points import figures_in
@@ -24,9 +20,9 @@ from pytest_npubench.suites.scheduling.report.section import parts
 from pytest_npubench.verdict.case_record import Cases
 
 from .conftest import Rendered
-from .page import Element, check_svg, figures, read, rows, table_of, whiskers
+from .page import Element, check_svg, figures, page_of, rows, table_of, whiskers
 from .served import LAYERED, WORKLOAD, policy_detail, policy_record, round_points, served_journal, served_records
-from .test_report_gaps import JUNK, _places, check_rows, readable
+from .test_report_gaps import JUNK_CHANGES, check_report_of_junk, junk_in_any_place
 
 LOAD = "layered-arxiv-div32 at 0.853 req/s"
 POLICIES = (
@@ -51,7 +47,7 @@ CHARTS = {
 @pytest.fixture
 def served(tmp_path: Path) -> tuple[list[dict[str, Any]], Journal, Element]:
     records, journal = served_journal(tmp_path / "journal.jsonl")
-    return records, journal, read(html.render_html(records, journal, shown))
+    return records, journal, page_of(records, journal)
 
 
 @pytest.fixture
@@ -114,7 +110,7 @@ def test_the_hosts_part_stands_beside_tbt() -> None:
     assert host_words(measured) == "4.1 of 16.8 ms of a TBT are the host's"
     assert host_words({**measured, "tbt_host_mean_s": replace(tbt, value=None, note="unknown")}) == ""
     records = [policy_record("chunked", detail=replace(detail, figures=measured))]
-    page = read(html.render_html(records, Journal(path=Path("j"), sessions=(), records=(), torn=()), shown))
+    page = page_of(records)
     row = next(row for row in table_of(page, POLICIES) if row[0].startswith("the host"))
     assert row[:2] == ["the host's part of mean TBT, ms", "4.1"]
 
@@ -124,7 +120,7 @@ def test_policies_that_rest_on_different_numbers_say_so() -> None:
     noted = replace(static.figures["ttft_mean_s"], note="4 of 24 arrived requests are not counted: no token")
     detail = replace(static, figures={**static.figures, "ttft_mean_s": noted})
     records = [policy_record("chunked", 30), policy_record("layered", 20), policy_record("static", detail=detail)]
-    page = read(html.render_html(records, Journal(path=Path("j"), sessions=(), records=(), torn=()), shown))
+    page = page_of(records)
     rows_of = {(row[0], row[1]): row for row in table_of(page, f"Latencies under {LOAD}")}
     assert [rows_of["TTFT", policy][6] for policy in ("chunked", "layered", "static")] == ["30", "20", "20"]
     assert rows_of["TTFT", "static"][7] == (
@@ -272,7 +268,7 @@ def test_buckets_and_scheduling_of_one_model_never_mix(run: Rendered) -> None:
     served = policy_record("layered")
     of_buckets = next(record for record in run.records if "/profile/" in record["case"])
     served |= {name: of_buckets[name] for name in ("hardware", "model", "batch_size", "device", "fingerprint")}
-    page = read(html.render_html([*run.records, served], run.journal, shown))
+    page = page_of([*run.records, served], run.journal)
     titles = [heading.text for heading in page.all("h2")[2:]]
     assert titles == ["cpu: tiny-llama, batch 1 on cuda:0", "cpu: tiny-llama, scheduling on cuda:0"]
     buckets, scheduling = page.all("section")[2:]
@@ -287,7 +283,7 @@ def test_buckets_and_scheduling_of_one_model_never_mix(run: Rendered) -> None:
 
 def test_cases_without_what_a_chart_needs_have_none() -> None:
     records = [{**record, "detail": {}, "metrics": {}, "measured_s": None} for record in served_records()]
-    page = read(html.render_html(records, Journal(path=Path("j"), sessions=(), records=(), torn=()), shown))
+    page = page_of(records)
     assert not page.all("figure")
     assert len(page.all("table")) == 1
     assert len(rows(page.all("table")[0])) == len(records) + 1
@@ -299,39 +295,13 @@ def test_names_of_policies_and_workloads_stay_text() -> None:
     for record in records:
         record["axes"] |= {"workload": nasty, "policy": nasty}
         record["detail"] |= {"policy": nasty, "workload": nasty}
-    page = read(html.render_html(records, Journal(path=Path("j"), sessions=(), records=(), torn=()), shown))
+    page = page_of(records)
     assert not page.all("b")
     for chart in parts(Cases.read(records), ())[0]:
         assert "<b" not in svg.draw(chart.figure, label="a chart")
-
-
-JUNK_CHANGES = st.lists(st.tuples(st.integers(0, 99), st.integers(0, 999), st.none() | JUNK), min_size=1, max_size=4)
-junk_in_any_place = settings(
-    max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
 
 
 @junk_in_any_place
 @given(changes=JUNK_CHANGES)
 def test_junk_in_any_place_of_a_record_does_not_stop_the_report(changes: list[tuple[int, int, object]]) -> None:
     check_report_of_junk(served_records(), changes)
-
-
-def check_report_of_junk(made: list[dict[str, Any]], changes: list[tuple[int, int, object]]) -> None:
-    """The records with some of their values changed, each by the number of its record and place, are still shown."""
-    records = json.loads(json.dumps(made))
-    for number, place, value in changes:
-        record = records[number % len(records)]
-        places = list(_places(record)) or [("detail",)]
-        *path, last = places[place % len(places)]
-        target = record
-        for key in path:
-            target = target[key]
-        if value is None and isinstance(target, dict):
-            target.pop(last, None)
-        else:
-            target[last] = copy.deepcopy(value)
-    records = readable(records)
-    page = read(html.render_html(records, Journal(path=Path("j"), sessions=(), records=(), torn=()), shown))
-    check_rows(page, records)
-    figures(page)

@@ -6,7 +6,6 @@ side alone shows here.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,13 +16,11 @@ from campaign.serving import test_identical_tokens
 from campaign.serving.conftest import KINDS, make_bench, measure, serving_plan  # noqa: F401 - two of them are fixtures
 from made_records import judged_record
 
-from pytest_npubench.reports import html
 from pytest_npubench.reports.terminal import summary_lines
-from pytest_npubench.store.journal import Journal
 from pytest_npubench.suites import scheduling, server, shown
 from pytest_npubench.verdict.case_record import Cases
 
-from .page import figures, read, table_of
+from .page import figures, page_of, table_of
 
 LOAD = "layered-arxiv at 1.3 req/s"
 
@@ -40,7 +37,7 @@ def _records(request: pytest.FixtureRequest, model: str, names: tuple[str, ...])
 
 def test_every_chart_and_figure_is_found(request: pytest.FixtureRequest) -> None:
     records = _records(request, "qwen3-30b-a3b", tuple(name for name in KINDS if name != "dense_control"))
-    page = read(html.render_html(records, Journal(path=Path("j"), sessions=(), records=(), torn=()), shown))
+    page = page_of(records)
     assert "is not shown" not in page.text
     assert figures(page).keys() == {
         "Mean TTFT by policy",

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from made_records import judged_record
+from reports.journals import make_fingerprint, open_journal, round_records
+from reports.page import Element, cases_of, page_of
 
 from pytest_npubench.core.case import Axes, Case
+from pytest_npubench.store.journal import read_journal
 from pytest_npubench.verdict import Verdict, VerdictKind
+from pytest_npubench.verdict.case_record import Cases
 from pytest_npubench.verdict.result import Judgement
 
 Json = dict[str, Any]
@@ -56,3 +61,25 @@ def _leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, inner in items:
         yield from _leaves(inner, (*path, key)) if isinstance(inner, (dict, list)) else [(*path, key)]
+
+
+def section_of(parts: Callable[..., Any], records: Sequence[Json]) -> tuple[Any, ...]:
+    """Charts, tables and remarks, those of records that cannot be read among these, as the page has them."""
+    cases = Cases.read(records)
+    charts, tables, remarks = parts(cases, ())
+    return charts, tables, (*remarks, *dict.fromkeys(cases.unread))
+
+
+def page_with_rounds(
+    folder: Path, records: Sequence[Json], rounds: Mapping[str, Sequence[Json]], **about: Any
+) -> Element:
+    """The report of records beside rounds of ten seconds: the points of each, by the campaign that measured them."""
+    with open_journal(folder / "journal.jsonl") as writer:
+        digest = writer.device(make_fingerprint("A CPU"))
+        for campaign, points in rounds.items():
+            for record in round_records(points, fingerprint=digest, campaign=campaign, **about):
+                writer.append(record)
+        for record in records:
+            writer.append({"record": "case", **record, "fingerprint": digest})
+    journal = read_journal(folder / "journal.jsonl")
+    return page_of(cases_of(journal), journal)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from hypothesis import example, given
-from reports.test_scheduling_charts import JUNK_CHANGES, check_report_of_junk, junk_in_any_place
+from reports.test_report_gaps import JUNK_CHANGES, check_report_of_junk, junk_in_any_place
 
 from .test_offload_sections import offload_records
 from .test_partition_sections import partition_records

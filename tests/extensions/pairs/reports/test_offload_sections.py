@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from reports.journals import make_fingerprint, open_journal
-from reports.page import Element, figures, read, rows
+from reports.page import Element, figures, page_of, rows
 
 from pytest_npubench.extensions.pairs.offload.effects import CellRow, Effect
 from pytest_npubench.extensions.pairs.offload.out_of_order import OrderOutcome
@@ -20,24 +18,13 @@ from pytest_npubench.extensions.pairs.suites.offload.kinds.factorial import Fact
 from pytest_npubench.extensions.pairs.suites.offload.kinds.out_of_order import OutOfOrderDetail
 from pytest_npubench.extensions.pairs.suites.offload.kinds.shadow_outlier import ShadowOutlierDetail
 from pytest_npubench.extensions.pairs.suites.offload.report.section import lines, parts
-from pytest_npubench.reports import html, svg
+from pytest_npubench.reports import svg
 from pytest_npubench.reports.terminal import summary_lines
-from pytest_npubench.store.journal import Journal, read_journal
 from pytest_npubench.suites import shown
 from pytest_npubench.verdict.case_record import Cases
 
-from .paired import pair_record, unmeasured
+from .paired import page_with_rounds, pair_record, section_of, unmeasured
 
-
-def section_of(records: Sequence[dict[str, Any]]) -> tuple[Any, ...]:
-    """Charts, tables and remarks, those of records that cannot be read among these, as the page has them."""
-    cases = Cases.read(records)
-    charts, tables, remarks = parts(cases, ())
-    return charts, tables, (*remarks, *dict.fromkeys(cases.unread))
-
-
-NO_JOURNAL = Journal(path=Path("j"), sessions=(), records=(), torn=())
-SPACE = "\u00a0"
 Json = dict[str, Any]
 
 
@@ -186,10 +173,6 @@ def offload_records(device: str = "cpu:0") -> list[Json]:
     return [offload_case(kind, detail, device) for kind, detail in details.items()]
 
 
-def page_of(records: list[Json], journal: Journal = NO_JOURNAL) -> Element:
-    return read(html.render_html(records, journal, shown))
-
-
 @pytest.fixture
 def page() -> Element:
     return page_of(offload_records())
@@ -234,28 +217,11 @@ def test_rounds_of_all_campaigns_are_told_together(tmp_path: Path) -> None:
         "cpu-offload-out_of_order": "replay/contribution/calm",
         "cpu-offload-chunk_sharing": "chunk_graphs/sharing/256 tokens",
     }
-    with open_journal(tmp_path / "journal.jsonl") as writer:
-        digest = writer.device(make_fingerprint("A CPU"))
-        for campaign, point in points.items():
-            for index, seconds in enumerate((0.012, 0.008)):
-                writer.append(
-                    {
-                        "record": "round",
-                        "fingerprint": digest,
-                        "campaign": campaign,
-                        "campaign_digest": "0123456789ab",
-                        "round": index,
-                        "points": {f"{point}/total_s": [seconds], f"{point}/relative_error": [0.1]},
-                        "failures": {},
-                        "duration_s": 5.0,
-                        "num_late_compiles": 0,
-                        "complete": index == 1,
-                    }
-                )
-        for record in offload_records():
-            writer.append({"record": "case", **record, "fingerprint": digest})
-    journal = read_journal(tmp_path / "journal.jsonl")
-    page = page_of([record for record in journal.records if record["record"] == "case"], journal)
+    rounds = {
+        campaign: [{f"{point}/total_s": [seconds], f"{point}/relative_error": [0.1]} for seconds in (0.012, 0.008)]
+        for campaign, point in points.items()
+    }
+    page = page_with_rounds(tmp_path, offload_records(), rounds, duration_s=5.0)
     drift = figures(page)["Drift from round to round"].series
     traces = {trace.title: trace.y for trace in drift if trace.title}
     assert traces == {point: pytest.approx([1.2, 0.8]) for point in points.values()}
@@ -269,5 +235,5 @@ def test_names_stay_text() -> None:
         for row in record["detail"].get("arms", ()):
             row |= {"arm": nasty, "setting": nasty}
     assert not page_of(records).all("b")
-    for chart in section_of(records)[0]:
+    for chart in section_of(parts, records)[0]:
         assert "<b" not in svg.draw(chart.figure, label="a chart")

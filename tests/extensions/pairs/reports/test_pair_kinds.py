@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from made_records import judged_record
-from reports.page import Element, grids, read, table_of
+from reports.page import grids, page_of, table_of
 
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.visits import Visit
@@ -43,9 +43,7 @@ from pytest_npubench.extensions.pairs.suites.partition.points import (
     StreamVisit,
 )
 from pytest_npubench.extensions.pairs.suites.partition.spec import PartitionSize, PartitionSpec
-from pytest_npubench.reports import html
 from pytest_npubench.reports.terminal import summary_lines
-from pytest_npubench.store.journal import Journal
 from pytest_npubench.suites import case_kind, shown, suite
 from pytest_npubench.suites.hardware_files import load_hardware
 
@@ -157,10 +155,6 @@ def offloaded() -> list[dict[str, Any]]:
     spec = OffloadSpec(pair="host", profiles=())
     plans = [OffloadPlan(spec=SPEC, offload=spec, size=known, experiment=item) for item in EXPERIMENTS]
     return [record for plan in plans for record in records_of(plan, offloaded_visit)]
-
-
-def page_of(records: list[dict[str, Any]]) -> Element:
-    return read(html.render_html(records, Journal(path=Path("j"), sessions=(), records=(), torn=()), shown))
 
 
 def test_partition_finds_every_chart_and_figure(partitioned: list[dict[str, Any]]) -> None:

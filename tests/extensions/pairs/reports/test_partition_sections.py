@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from reports.journals import make_fingerprint, open_journal
-from reports.page import Element, check_svg, figures, grids, read, rows, table_of
+from reports.page import Element, check_svg, figures, grids, page_of, rows, table_of
 from reports.served import policy_record
 
 from pytest_npubench.extensions.pairs.suites.partition.kinds.bandwidth import BandwidthDetail
@@ -24,25 +22,14 @@ from pytest_npubench.extensions.pairs.suites.partition.kinds.solver import Solve
 from pytest_npubench.extensions.pairs.suites.partition.kinds.solver_regret import SolverRegretDetail
 from pytest_npubench.extensions.pairs.suites.partition.kinds.sync_cost import MechanismDetail, SyncCostDetail
 from pytest_npubench.extensions.pairs.suites.partition.report.section import lines, parts
-from pytest_npubench.reports import html, svg
+from pytest_npubench.reports import svg
 from pytest_npubench.reports.terminal import render_table, summary_lines
-from pytest_npubench.store.journal import Journal, read_journal
 from pytest_npubench.suites import shown
 from pytest_npubench.verdict.case_record import Cases
 from pytest_npubench.verdict.result import Metric
 
-from .paired import damaged, pair_record, unmeasured
+from .paired import damaged, page_with_rounds, pair_record, section_of, unmeasured
 
-
-def section_of(records: Sequence[dict[str, Any]]) -> tuple[Any, ...]:
-    """Charts, tables and remarks, those of records that cannot be read among these, as the page has them."""
-    cases = Cases.read(records)
-    charts, tables, remarks = parts(cases, ())
-    return charts, tables, (*remarks, *dict.fromkeys(cases.unread))
-
-
-NO_JOURNAL = Journal(path=Path("j"), sessions=(), records=(), torn=())
-SPACE = "\u00a0"
 Json = dict[str, Any]
 
 
@@ -249,10 +236,6 @@ def partition_records() -> list[Json]:
     ]
 
 
-def page_of(records: list[Json], journal: Journal = NO_JOURNAL) -> Element:
-    return read(html.render_html(records, journal, shown))
-
-
 @pytest.fixture
 def page() -> Element:
     return page_of(partition_records())
@@ -334,28 +317,10 @@ def test_cases_that_measured_nothing_have_no_parts() -> None:
 def test_rounds_show_drift_of_each_unit_alone_and_failures_once(tmp_path: Path) -> None:
     alone, both = "64x32x8/gpu0:64x0:8/8", "64x32x8/gpu0:32x0:8/8+npu32:32x0:8/8"
     online, reason = "64x32x8/npu0:64x0:8/8/online", "no memory for a graph"
-    with open_journal(tmp_path / "journal.jsonl") as writer:
-        digest = writer.device(make_fingerprint("A CPU"))
-        for index, seconds in enumerate((0.012, 0.009, 0.009)):
-            names = [f"{point}/total_s" for point in (alone, alone.replace("gpu", "npu"), both, online)]
-            writer.append(
-                {
-                    "record": "round",
-                    "fingerprint": digest,
-                    "campaign": CAMPAIGN,
-                    "campaign_digest": "0123456789ab",
-                    "round": index,
-                    "points": {**{name: [seconds] for name in names}, f"{alone}/gpu_s": [1.0]},
-                    "failures": {"decision/64x32x8": reason},
-                    "duration_s": 10.0,
-                    "num_late_compiles": 0,
-                    "complete": index == 2,
-                }
-            )
-        for record in partition_records():
-            writer.append({"record": "case", **record, "fingerprint": digest})
-    journal = read_journal(tmp_path / "journal.jsonl")
-    page = page_of([record for record in journal.records if record["record"] == "case"], journal)
+    names = [f"{point}/total_s" for point in (alone, alone.replace("gpu", "npu"), both, online)]
+    rounds = [{**{name: [seconds] for name in names}, f"{alone}/gpu_s": [1.0]} for seconds in (0.012, 0.009, 0.009)]
+    failures = {"decision/64x32x8": reason}
+    page = page_with_rounds(tmp_path, partition_records(), {CAMPAIGN: rounds}, failures=failures)
     traces = {trace.title: trace.y for trace in figures(page)["Drift from round to round"].series if trace.title}
     assert traces == {
         "gpu/64x32x8 as 0:8/8": pytest.approx([1.2, 0.9, 0.9]),
@@ -376,7 +341,7 @@ def test_names_stay_text() -> None:
     nasty = "<b onclick='x()'>b</b>"
     records = [{**record, "axes": {**record["axes"], "operator": nasty}} for record in partition_records()]
     assert not page_of(records).all("b")
-    for chart in section_of(records)[0]:
+    for chart in section_of(parts, records)[0]:
         assert "<b" not in svg.draw(chart.figure, label="a chart")
 
 
@@ -388,6 +353,6 @@ def test_a_record_of_another_version_has_no_picture_and_is_named() -> None:
         for name in record["detail"]
     ]
     for changed in (*damaged(record), *lacking):
-        charts, _, (said,) = section_of([changed])
+        charts, _, (said,) = section_of(parts, [changed])
         assert said.startswith(f"{record['id']} is not shown: its record is of another version"), changed["detail"]
         assert not charts
