@@ -16,7 +16,6 @@ from pytest_npubench.backends.protocol import Device, Probe
 from pytest_npubench.backends.telemetry.cpu import CpuTelemetry
 from pytest_npubench.core.hardware_reader import default_directory
 from pytest_npubench.errors import DeviceUnavailableError
-from pytest_npubench.processes import guarded
 from pytest_npubench.suites.hardware_files import load_hardware
 
 LAPTOP = (
@@ -28,19 +27,10 @@ Fake = Callable[..., None]
 
 
 @pytest.fixture
-def answers(monkeypatch: pytest.MonkeyPatch) -> Fake:
-    """FAKE: openvino is installed, and every child process ends at once with this output, or raises this error."""
-
-    def install(stdout: str = "", stderr: str = "", returncode: int = 0, error: Exception | None = None) -> None:
-        def run(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
-            if error:
-                raise error
-            return subprocess.CompletedProcess(command, returncode, stdout, stderr)
-
-        monkeypatch.setattr(openvino, "find_spec", lambda name: object())
-        monkeypatch.setattr(guarded, "run", run)
-
-    return install
+def answers(answers: Fake, monkeypatch: pytest.MonkeyPatch) -> Fake:
+    """The same where openvino is installed."""
+    monkeypatch.setattr(openvino, "find_spec", lambda name: object())
+    return answers
 
 
 def probe() -> Probe:

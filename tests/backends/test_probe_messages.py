@@ -36,21 +36,6 @@ HOST_ONLY = listed(CPU)
 Fake = Callable[..., None]
 
 
-@pytest.fixture
-def answers(monkeypatch: pytest.MonkeyPatch) -> Fake:
-    """FAKE: every child process ends at once with this output, or raises this error."""
-
-    def install(stdout: str = "", stderr: str = "", returncode: int = 0, error: Exception | None = None) -> None:
-        def run(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
-            if error:
-                raise error
-            return subprocess.CompletedProcess(command, returncode, stdout, stderr)
-
-        monkeypatch.setattr(guarded, "run", run)
-
-    return install
-
-
 def reason(family: str, timeout_s: float = 5) -> str:
     probe = backend(family).probe(timeout_s)
     assert probe.devices == ()

@@ -5,6 +5,7 @@ from collections import Counter
 
 import pytest
 from store.history.made_journals import case_record, stack, write_session
+from store.journal_lines import edited
 
 from pytest_npubench.store.journal import JournalWriter, read_journal
 
@@ -15,12 +16,6 @@ def path(tmp_path):
     for _ in range(3):
         write_session(path)
     return path
-
-
-def edited(path, edit):
-    lines = path.read_bytes().splitlines(keepends=True)
-    edit(lines)
-    path.write_bytes(b"".join(lines))
 
 
 def test_check_lists_sessions_and_says_whole(call, path):

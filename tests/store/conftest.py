@@ -4,10 +4,12 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from made_records import H200, HOST
 
+from pytest_npubench.store.baselines import Baselines
 from pytest_npubench.store.fingerprint import Fingerprint, FingerprintKey, HostFacts
 
 
@@ -30,6 +32,16 @@ def key(fingerprint: Fingerprint) -> FingerprintKey:
 def other_driver(key: FingerprintKey) -> FingerprintKey:
     """The key after a driver upgrade."""
     return replace(key, driver="580.12")
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return tmp_path / "baselines"
+
+
+@pytest.fixture
+def baselines(directory: Path) -> Baselines:
+    return Baselines.load(directory, missing_ok=True)
 
 
 @pytest.fixture(scope="session")

@@ -21,5 +21,12 @@ def write_lines(path, records):
     path.write_bytes(b"".join(lines))
 
 
+def edited(path, edit):
+    """The file's lines as bytes, changed in place by `edit`."""
+    lines = path.read_bytes().splitlines(keepends=True)
+    edit(lines)
+    path.write_bytes(b"".join(lines))
+
+
 def _text(record):
     return json.dumps(record, separators=(",", ":")).encode()

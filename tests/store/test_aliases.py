@@ -15,11 +15,6 @@ from pytest_npubench.store.baselines import Baselines
 NEW, NEWER = "buckets/profile/cpu-small-b4-bucket128", "latency/profile/cpu-small-b4-bucket128"
 
 
-@pytest.fixture
-def directory(tmp_path):
-    return tmp_path / "baselines"
-
-
 def sessions(directory, key, case=NEW, digest="n1", **about):
     return values(Baselines.load(directory).sessions(case, "tbt_s", key, digest=digest, **about))
 

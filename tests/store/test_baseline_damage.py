@@ -18,11 +18,6 @@ from pytest_npubench.store.baselines import Baselines
 NEW = "buckets/profile/cpu-small-b4-bucket256"
 
 
-@pytest.fixture
-def baselines(tmp_path):
-    return Baselines.load(tmp_path / "baselines", missing_ok=True)
-
-
 def test_a_directory_that_is_not_there(tmp_path):
     with pytest.raises(BaselineError, match="absent: No such file or directory"):
         Baselines.load(tmp_path / "absent")

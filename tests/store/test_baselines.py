@@ -7,27 +7,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from accepted_results import anchor_sessions
+from accepted_results import anchor_sessions, result
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_npubench.errors import BaselineError, ConfigError
 from pytest_npubench.store.acceptance import NUM_KEPT_SAMPLES, kept_samples
-from pytest_npubench.store.baselines import Baselines, CaseResult, MetricResult
+from pytest_npubench.store.baselines import Baselines, CaseResult
 
 CASE = "buckets/profile/cpu-tiny-b4-bucket128"
 SAMPLES = st.lists(st.floats(1e-6, 1e3), min_size=1, max_size=100).map(tuple)
 PROCESSES = st.lists(SAMPLES, min_size=1, max_size=3).map(tuple)
-
-
-@pytest.fixture
-def baselines(tmp_path):
-    return Baselines.load(tmp_path / "baselines", missing_ok=True)
-
-
-def result(*processes, case=CASE, digest="d1", name="tbt_s", unit="s", better="lower", hardware="cpu"):
-    metric = MetricResult(name=name, unit=unit, better=better, processes=processes or ((0.5, 0.25),))
-    return CaseResult(hardware=hardware, case=case, digest=digest, metrics=(metric,))
 
 
 def sessions(directory, key, **about):

@@ -17,11 +17,6 @@ from pytest_npubench.verdict.result import Judgement
 NEW = "buckets/profile/cpu-small-b4-bucket128"
 
 
-@pytest.fixture
-def directory(tmp_path):
-    return tmp_path / "baselines"
-
-
 def frozen(directory, key, *, case=CASE, digest="d1", across=()):
     return Baselines.load(directory).frozen(case, key, digest=digest, across=across)
 

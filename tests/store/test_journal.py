@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from store.journal_lines import read_lines, write_lines
+from store.journal_lines import edited, read_lines, write_lines
 
 from pytest_npubench.errors import FormatVersionError, JournalError
 from pytest_npubench.store import line_file
@@ -314,12 +314,6 @@ def test_a_line_that_cannot_be_read_leaves_out_every_session_that_is_open_there(
     assert [found.sessions for found in read.damage] == [(writing.session, beside.session)]
     assert [session.id for session in read.damaged] == [writing.session, beside.session]
     assert read.left_out.startswith(f"journal {path} is damaged, 2 sessions left out: line 8 column 1: Expecting value")
-
-
-def edited(path, edit):
-    lines = path.read_bytes().splitlines(keepends=True)
-    edit(lines)
-    path.write_bytes(b"".join(lines))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from serving.runs import loads, requests
 
-from pytest_npubench.engines.shapes import decoder_shape
+from pytest_npubench.engines.shapes import DecoderShape, decoder_shape
 from pytest_npubench.errors import WorkloadError
 from pytest_npubench.extensions.planning.replicas import Replica, serve_replicas
 from pytest_npubench.extensions.planning.virtual.calibrated import CalibratedCost
@@ -24,22 +24,16 @@ from pytest_npubench.serving.loop import serve
 from pytest_npubench.serving.request import ServingRequest
 from pytest_npubench.serving.schedulers import make_scheduler
 
+from .virtual.devices import device_of
+
 DENSE, EXPERTS = decoder_shape("mistral-7b-v0.3"), decoder_shape("qwen3-30b-a3b")
 SECOND = CalibratedCost(num_layers=DENSE.num_layers, fixed_s=1.0, weights_s=0.0, row_s=0.0, context_s=0.0)
 UNEVEN = CalibratedCost(num_layers=DENSE.num_layers, fixed_s=1.0, weights_s=0.5, row_s=0.1, context_s=0.001)
 KV_BLOCKS = 16
 
 
-def device(cost: StepCost, shape: object = DENSE) -> VirtualExecutor:
-    return VirtualExecutor(
-        shape,  # type: ignore[arg-type]
-        None,
-        tensor_parallel=1,
-        dtype="bf16",
-        kv_capacity_tokens=KV_BLOCKS * 4,
-        block_size_tokens=4,
-        cost=cost,
-    )
+def device(cost: StepCost, shape: DecoderShape = DENSE) -> VirtualExecutor:
+    return device_of(shape, cost, kv_blocks=KV_BLOCKS, block_size_tokens=4)
 
 
 def policy(name: str = "chunked", num_layers: int = DENSE.num_layers, **settings):  # type: ignore[no-untyped-def]

@@ -19,6 +19,8 @@ from pytest_npubench.serving.request import ServingRequest
 from pytest_npubench.serving.result import ServingResult
 from pytest_npubench.serving.schedulers import make_scheduler
 
+from .virtual.devices import device_of
+
 SHAPE = decoder_shape("mistral-7b-v0.3")
 KV_BLOCKS = 4096
 Serve = Callable[..., tuple[ServingResult, list[float]]]
@@ -26,9 +28,7 @@ Serve = Callable[..., tuple[ServingResult, list[float]]]
 
 def device(fixed_s: float) -> VirtualExecutor:
     cost = CalibratedCost(num_layers=SHAPE.num_layers, fixed_s=fixed_s)
-    return VirtualExecutor(
-        SHAPE, None, tensor_parallel=1, dtype="bf16", kv_capacity_tokens=KV_BLOCKS * 16, block_size_tokens=16, cost=cost
-    )
+    return device_of(SHAPE, cost, kv_blocks=KV_BLOCKS, block_size_tokens=16)
 
 
 def policy() -> Any:

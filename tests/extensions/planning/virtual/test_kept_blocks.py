@@ -12,7 +12,6 @@ from serving.runs import BLOCK, capacities, loads, requests
 
 from pytest_npubench.engines.shapes import decoder_shape
 from pytest_npubench.extensions.planning.virtual.calibrated import CalibratedCost
-from pytest_npubench.extensions.planning.virtual.executor import VirtualExecutor
 from pytest_npubench.extensions.planning.virtual.kept_blocks import KeptBlocks, LeftBlocks
 from pytest_npubench.serving.clock import VirtualClock
 from pytest_npubench.serving.load import OpenLoad
@@ -20,6 +19,8 @@ from pytest_npubench.serving.loop import serve
 from pytest_npubench.serving.request import ServingRequest
 from pytest_npubench.serving.result import ServingResult
 from pytest_npubench.serving.schedulers import make_scheduler
+
+from .devices import device_of
 
 SHAPE = decoder_shape("mistral-7b-v0.3")
 SECOND = CalibratedCost(num_layers=SHAPE.num_layers, fixed_s=1.0, weights_s=0.0, row_s=0.0, context_s=0.0)
@@ -29,15 +30,7 @@ def served(
     load: Sequence[ServingRequest], kv_blocks: int, *, policy: str = "chunked", keeps: bool = True, hits: float = 0.0
 ) -> ServingResult:
     """Iterations of 1 s. The executor raises where a row decodes without its whole prompt in every layer."""
-    executor = VirtualExecutor(
-        SHAPE,
-        None,
-        tensor_parallel=1,
-        dtype="bf16",
-        kv_capacity_tokens=kv_blocks * BLOCK,
-        block_size_tokens=BLOCK,
-        cost=SECOND,
-    )
+    executor = device_of(SHAPE, SECOND, kv_blocks=kv_blocks, block_size_tokens=BLOCK)
     scheduler = make_scheduler(policy, num_layers=SHAPE.num_layers, kv_blocks=kv_blocks, block_size_tokens=BLOCK)
     scheduler.batch.blocks = KeptBlocks(
         num_blocks=kv_blocks, block_size_tokens=BLOCK, keeps_preempted=keeps, prefix_hit_fraction=hits

@@ -15,26 +15,19 @@ from pytest_npubench.engines.shapes import decoder_shape
 from pytest_npubench.errors import ConfigError, WorkloadError
 from pytest_npubench.extensions.planning.replicas import Replica, SimulatedResult, serve_replicas
 from pytest_npubench.extensions.planning.virtual.calibrated import CalibratedCost
-from pytest_npubench.extensions.planning.virtual.executor import VirtualExecutor
 from pytest_npubench.extensions.planning.virtual.shared_blocks import BlockNames, FullBlock, SharedBlocks
 from pytest_npubench.serving.request import PromptContent, ServingRequest
 from pytest_npubench.serving.result import ServingResult
 from pytest_npubench.serving.schedulers import make_scheduler
+
+from .devices import device_of
 
 SHAPE = decoder_shape("mistral-7b-v0.3")
 SECOND = CalibratedCost(num_layers=SHAPE.num_layers, fixed_s=1.0, weights_s=0.0, row_s=0.0, context_s=0.0)
 
 
 def parts(load: Sequence[ServingRequest], kv_blocks: int, policy: str, **settings: object):
-    executor = VirtualExecutor(
-        SHAPE,
-        None,
-        tensor_parallel=1,
-        dtype="bf16",
-        kv_capacity_tokens=kv_blocks * BLOCK,
-        block_size_tokens=BLOCK,
-        cost=SECOND,
-    )
+    executor = device_of(SHAPE, SECOND, kv_blocks=kv_blocks, block_size_tokens=BLOCK)
     scheduler = make_scheduler(
         policy, num_layers=SHAPE.num_layers, kv_blocks=kv_blocks, block_size_tokens=BLOCK, **settings
     )

@@ -14,7 +14,6 @@ from pytest_npubench.engines.shapes import DecoderShape, decoder_shape
 from pytest_npubench.extensions.planning.replicas import Replica, serve_replicas
 from pytest_npubench.extensions.planning.virtual.calibrated import CalibratedCost
 from pytest_npubench.extensions.planning.virtual.cost import cost_model
-from pytest_npubench.extensions.planning.virtual.executor import VirtualExecutor
 from pytest_npubench.extensions.planning.virtual.kept_blocks import KeptBlocks
 from pytest_npubench.extensions.planning.virtual.step_cost import StepCost, StepWork
 from pytest_npubench.serving.clock import VirtualClock
@@ -24,6 +23,8 @@ from pytest_npubench.serving.request import ServingRequest
 from pytest_npubench.serving.result import ServingResult
 from pytest_npubench.serving.schedulers import make_scheduler
 from pytest_npubench.suites.hardware_files import load_all
+
+from .devices import device_of
 
 SPEC = load_all([default_directory()])["nvidia-h100"]
 SHAPES = {name: decoder_shape(name) for name in ("small-moe", "small-dense", "gpt-oss-20b")}
@@ -92,15 +93,7 @@ def replica_of(
     )
     if keeps:
         scheduler.batch.blocks = KeptBlocks(num_blocks=kv_blocks, block_size_tokens=BLOCK)
-    executor = VirtualExecutor(
-        shape,
-        None,
-        tensor_parallel=1,
-        dtype="bf16",
-        kv_capacity_tokens=kv_blocks * BLOCK,
-        block_size_tokens=BLOCK,
-        cost=cost,
-    )
+    executor = device_of(shape, cost, kv_blocks=kv_blocks, block_size_tokens=BLOCK)
     return Replica(scheduler, executor)
 
 
