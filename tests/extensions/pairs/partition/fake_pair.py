@@ -43,6 +43,7 @@ class FakePair:
         wrong: str | None = None,
         wrong_unit: str | None = None,
         cold: float = 1.0,
+        seed: int = 0,
         gpu_s: Callable[[int, int, int], float] = gpu_time_s,
         npu_s: Callable[[int, int, int], float] = npu_time_s,
     ) -> None:
@@ -54,7 +55,7 @@ class FakePair:
         self.now_s = 0.0
         self.num_runs = 0
         self.closed = False
-        self._random = random.Random(0)
+        self._random = random.Random(seed)
         self._loaded: dict[Matmul, set[Split]] = {}
         self._last: dict[Matmul, Split] = {}
         self._outputs: dict[Matmul, NDArray[np.float32]] = {}

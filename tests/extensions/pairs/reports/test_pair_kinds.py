@@ -119,7 +119,8 @@ def split_visit(plan: PartitionPlan, point: PairPoint) -> Visit:
     if isinstance(point, StreamPoint):
         return StreamVisit(**dict.fromkeys(point.units, 2e10))
     if isinstance(point, OverlapPoint):
-        return OverlapVisit(queued_s=0.009, fast_s=0.01, fast_exposed_s=1e-5, slow_s=0.02, slow_exposed_s=1e-5)
+        exposed_s = {"fast_exposed_s": 1e-5, "slow_exposed_s": 1e-5}
+        return OverlapVisit(queued_s=0.009, fast_s=0.01, slow_s=0.02, gpu_s=0.01, npu_s=0.01, **exposed_s)
     assert isinstance(point, LayerPoint)
     return LayerVisit(**dict.fromkeys(LAYER_SECONDS, 0.05))
 

@@ -7,6 +7,8 @@ the rounds that chose it.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.errors import MeasurementError
 from pytest_npubench.extensions.pairs.paired_rounds import whole_rounds
@@ -38,8 +40,17 @@ def warm_points(plan: PartitionPlan, matmul: Matmul) -> tuple[OperatorPoint, ...
     where it is judged on warm ones."""
     if not matmul.is_decode:
         return ()
-    singles = all_splits(matmul, plan.options, ("gpu_only", "npu_only"))
-    return DecisionPoint(matmul=matmul), *(SplitPoint(matmul=matmul, split=split) for split in singles)
+    singles = (replace(point, is_cold=False) for point in single_points(plan, matmul))
+    return DecisionPoint(matmul=matmul), *singles
+
+
+def single_points(plan: PartitionPlan, matmul: Matmul) -> tuple[SplitPoint, SplitPoint]:
+    """The whole operator on the GPU, and on the NPU, as it is judged."""
+    gpu, npu = (
+        SplitPoint(matmul=matmul, split=split, is_cold=matmul.is_decode)
+        for split in all_splits(matmul, plan.options, ("gpu_only", "npu_only"))
+    )
+    return gpu, npu
 
 
 def regret(plan: PartitionPlan, matmul: Matmul, measured: Measured) -> Regret:

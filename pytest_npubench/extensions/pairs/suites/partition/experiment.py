@@ -9,7 +9,7 @@ from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.protocol import CampaignPoint
 from pytest_npubench.core.case import Axes
 from pytest_npubench.errors import MeasurementError
-from pytest_npubench.extensions.pairs.paired_rounds import PairExperiment
+from pytest_npubench.extensions.pairs.paired_rounds import PairExperiment, time_metric
 from pytest_npubench.extensions.pairs.suites.partition.plan import PartitionPlan
 from pytest_npubench.extensions.pairs.suites.partition.points import SplitVisit
 from pytest_npubench.verdict.result import Better, Metric
@@ -49,6 +49,14 @@ def total_s(measured: Measured, point: CampaignPoint) -> tuple[float, ...]:
 def npu_s(measured: Measured, point: CampaignPoint) -> tuple[float, ...]:
     """The static unit's time for its parts of a split, by round. Raises as rounds_of."""
     return rounds_of(measured, point, lambda visit: visit.npu_s)
+
+
+def unit_metrics(
+    gpu_s: Sequence[float], npu_s: Sequence[float], prefix: str = "", work: str = "alone"
+) -> tuple[Metric, Metric]:
+    """Each unit's time for work that no decision changes: the operator alone, or fixed parts of it. They stand first in
+    a case of both units: where a unit has become slower, the verdict's reason begins with its name."""
+    return time_metric(f"{prefix}gpu_{work}_s", gpu_s), time_metric(f"{prefix}npu_{work}_s", npu_s)
 
 
 def ratio_metric(name: str, over: Sequence[float], under: Sequence[float], *, better: Better = "higher") -> Metric:

@@ -243,13 +243,16 @@ class DecisionPoint(OperatorPoint):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverlapVisit(Visit):
     """Seconds of a chain by the fastest and by the slowest mechanism, of the same operators without dependencies, and
-    of what an operator of each chain takes beyond its slower unit."""
+    of what an operator of each chain takes beyond its slower unit. gpu_s, npu_s: each unit's own time for its parts of
+    the fast chain."""
 
     queued_s: float
     fast_s: float
     fast_exposed_s: float
     slow_s: float
     slow_exposed_s: float
+    gpu_s: float
+    npu_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -293,4 +296,6 @@ class OverlapPoint(PairPoint):
             fast_exposed_s=fast.exposed_s,
             slow_s=slow.total_s,
             slow_exposed_s=slow.exposed_s,
+            gpu_s=sum(run.gpu_s or 0.0 for run in fast.operators),
+            npu_s=sum(run.npu_s or 0.0 for run in fast.operators),
         )

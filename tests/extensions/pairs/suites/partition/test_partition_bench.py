@@ -90,6 +90,8 @@ def test_chains_by_both_mechanisms_and_without_dependencies(make_bench):
             "fast_exposed_s": 20e-6,
             "slow_s": 8 * (slower_s + 200e-6),
             "slow_exposed_s": 200e-6,
+            "gpu_s": 8 * gpu_time_s(16, 128, 20),
+            "npu_s": 8 * npu_time_s(48, 128, 20),
         }
     )
 
@@ -135,7 +137,7 @@ SPLIT = ("total_s", "gpu_s", "npu_s", "sync_s", "copy_s", "compile_s")
         (SplitVisit, SPLIT),
         (DecisionVisit, (*SPLIT, "split_index", "predicted_s")),
         (StreamVisit, ("gpu", "npu")),
-        (OverlapVisit, ("queued_s", "fast_s", "fast_exposed_s", "slow_s", "slow_exposed_s")),
+        (OverlapVisit, ("queued_s", "fast_s", "fast_exposed_s", "slow_s", "slow_exposed_s", "gpu_s", "npu_s")),
         (
             LayerVisit,
             ("decided_s", "decided_sync_s", "gpu_beside_decided_s", "npu_s", "npu_sync_s", "gpu_beside_npu_s"),

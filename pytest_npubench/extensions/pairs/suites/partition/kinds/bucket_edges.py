@@ -17,7 +17,13 @@ from pytest_npubench.errors import MeasurementError
 from pytest_npubench.extensions.pairs.paired_rounds import time_metric, whole_rounds
 from pytest_npubench.extensions.pairs.partition.matmul import Matmul
 from pytest_npubench.extensions.pairs.partition.strategies import all_splits
-from pytest_npubench.extensions.pairs.suites.partition.experiment import PartitionExperiment, ratio_metric, total_s
+from pytest_npubench.extensions.pairs.suites.partition.decisions import single_points
+from pytest_npubench.extensions.pairs.suites.partition.experiment import (
+    PartitionExperiment,
+    ratio_metric,
+    total_s,
+    unit_metrics,
+)
 from pytest_npubench.extensions.pairs.suites.partition.plan import PartitionPlan
 from pytest_npubench.extensions.pairs.suites.partition.points import DecisionPoint, OperatorPoint, SplitPoint
 from pytest_npubench.verdict import Gate, judge_gates
@@ -62,7 +68,8 @@ class BucketEdgesKind(PartitionExperiment):
     def points(self, case: Case, plan: PartitionPlan) -> tuple[OperatorPoint, ...]:
         matmuls = _matmuls(case, plan)
         decisions = (DecisionPoint(matmul=matmul) for matmul in matmuls)
-        return *decisions, *(point for matmul in matmuls for point in _baselines(plan, matmul).values())
+        baselines = (point for matmul in matmuls for point in _baselines(plan, matmul).values())
+        return *decisions, *baselines, *(single_points(plan, matmul)[0] for matmul in matmuls)
 
     def judge(self, case: Case, plan: PartitionPlan, measured: Measured) -> Judgement:
         if len(plan.partition.standard_sizes) < 2:
@@ -71,11 +78,12 @@ class BucketEdgesKind(PartitionExperiment):
             )
         measured = whole_rounds(measured, self.points(case, plan))
         over: dict[str, list[float]] = {name: [] for name in BASELINES.values()}
-        arms_s: dict[str, list[tuple[float, ...]]] = {DECIDED: [], "padding": []}  # one tuple of rounds a length
+        arms_s: dict[str, list[tuple[float, ...]]] = {"gpu": [], "padding": [], DECIDED: []}  # rounds, by length
         rows = []
         for matmul in _matmuls(case, plan):
             decided_s = total_s(measured, DecisionPoint(matmul=matmul))
             arms_s[DECIDED].append(decided_s)
+            arms_s["gpu"].append(total_s(measured, single_points(plan, matmul)[0]))
             row: dict[str, float] = {"tokens": matmul.tokens, f"{DECIDED}_s": statistics.median(decided_s)}
             for name, point in _baselines(plan, matmul).items():
                 baseline_s = total_s(measured, point)
@@ -85,13 +93,15 @@ class BucketEdgesKind(PartitionExperiment):
                 over[name].append(ratio_metric(name, baseline_s, decided_s).value)
             rows.append(row)
         padding = statistics.median(over["padding"])
+        gpu_s, npu_s, whole_decided_s = (list(map(sum, zip(*times, strict=True))) for times in arms_s.values())
         ratios = {name: statistics.median(values) for name, values in over.items() if values}
         return Judgement(
             verdict=judge_gates((Gate(metric="solver's split / padding", value=1 / padding, limit=1.0),)),
             what="solver's split against padding, across the edges",
             metrics=(
+                *unit_metrics(gpu_s, npu_s),
                 *(_speedup(name, over[name]) for name in ratios),
-                *(time_metric(f"{way}_s", list(map(sum, zip(*times, strict=True)))) for way, times in arms_s.items()),
+                time_metric(f"{DECIDED}_s", whole_decided_s),
             ),
             detail=BucketEdgesDetail(lengths=tuple(rows), speedups=ratios),
         )

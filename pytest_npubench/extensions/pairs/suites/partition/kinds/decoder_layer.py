@@ -20,7 +20,7 @@ from pytest_npubench.extensions.pairs.partition.layer import DecoderLayer, Layer
 from pytest_npubench.extensions.pairs.partition.matmul import Matmul, Split
 from pytest_npubench.extensions.pairs.partition.model_shapes import operators
 from pytest_npubench.extensions.pairs.partition.strategies import strategy
-from pytest_npubench.extensions.pairs.suites.partition.experiment import PartitionExperiment, ratio_metric
+from pytest_npubench.extensions.pairs.suites.partition.experiment import PartitionExperiment, ratio_metric, unit_metrics
 from pytest_npubench.extensions.pairs.suites.partition.plan import PartitionPlan
 from pytest_npubench.extensions.pairs.suites.partition.points import COLD, OpenPair, PairPoint
 from pytest_npubench.verdict import judge_gates
@@ -163,7 +163,11 @@ class DecoderLayerKind(PartitionExperiment):
         return Judgement(
             verdict=judge_gates(()),
             what=f"{case.axis('phase')} of a layer, {weights} weights: best unit alone / solver's splits",
-            metrics=(time_metric(f"{prefix}decided_s", decided_s), speedup),
+            metrics=(
+                *unit_metrics(gpu_s, npu_s, prefix),
+                time_metric(f"{prefix}decided_s", decided_s),
+                speedup,
+            ),
             measured_s=statistics.median(decided_s),
             detail=DecoderLayerDetail(
                 tokens=point.tokens,

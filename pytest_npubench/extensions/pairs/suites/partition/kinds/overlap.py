@@ -15,7 +15,7 @@ from statistics import median
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.case import Case
 from pytest_npubench.extensions.pairs.paired_rounds import all_visits, time_metric
-from pytest_npubench.extensions.pairs.suites.partition.experiment import PartitionExperiment
+from pytest_npubench.extensions.pairs.suites.partition.experiment import PartitionExperiment, unit_metrics
 from pytest_npubench.extensions.pairs.suites.partition.plan import PartitionPlan
 from pytest_npubench.extensions.pairs.suites.partition.points import OverlapPoint, OverlapVisit
 from pytest_npubench.verdict import Gate, judge_gates
@@ -57,12 +57,15 @@ class OverlapKind(PartitionExperiment):
         )
 
     def judge(self, case: Case, plan: PartitionPlan, measured: Measured) -> Judgement:
-        gates, metrics, phases = [], [], {}
+        gates, phases = [], {}
+        metrics: list[Metric] = []
         for phase, point in zip(("decode", "prefill"), self.points(case, plan), strict=True):
             visits = all_visits(measured, point, OverlapVisit)
             detail = phases[phase] = _phase(point, visits)
             speedup = detail.fast_speedup
             gates.append(Gate(metric=f"{phase}: fast / slow chain", value=1 / speedup, limit=1.0))
+            units_s = [visit.gpu_s for visit in visits], [visit.npu_s for visit in visits]
+            metrics += unit_metrics(*units_s, prefix=f"{phase}_", work="parts")
             metrics.append(time_metric(f"{phase}_chain_s", [visit.fast_s for visit in visits]))
             metrics.append(time_metric(f"{phase}_slow_chain_s", [visit.slow_s for visit in visits]))
             metrics.append(

@@ -16,7 +16,12 @@ from pytest_npubench.core.case import Axes, Case
 from pytest_npubench.extensions.pairs.paired_rounds import time_metric, whole_rounds
 from pytest_npubench.extensions.pairs.partition.matmul import GPU, NPU, alone, row_split
 from pytest_npubench.extensions.pairs.partition.number_formats import DTYPES, FP32, GROUP
-from pytest_npubench.extensions.pairs.suites.partition.experiment import PartitionExperiment, ratio_metric, total_s
+from pytest_npubench.extensions.pairs.suites.partition.experiment import (
+    PartitionExperiment,
+    ratio_metric,
+    total_s,
+    unit_metrics,
+)
 from pytest_npubench.extensions.pairs.suites.partition.plan import PartitionPlan
 from pytest_npubench.extensions.pairs.suites.partition.points import SplitPoint
 from pytest_npubench.verdict import judge_gates
@@ -82,7 +87,11 @@ class PrecisionKind(PartitionExperiment):
             verdict=judge_gates(()),
             what=f"fp32 / other number formats, {weights} weights: {gains}",
             metrics=(
-                *(time_metric(f"{dtype}_s", fastest[dtype]) for dtype in DTYPES),
+                *(
+                    each
+                    for dtype, (gpu_s, npu_s, split_s) in by_dtype.items()
+                    for each in (*unit_metrics(gpu_s, npu_s, f"{dtype}_"), time_metric(f"{dtype}_split_s", split_s))
+                ),
                 *(replace(speedups[dtype], gate="none") for dtype in DTYPES[1:]),
             ),
             detail=PrecisionDetail(

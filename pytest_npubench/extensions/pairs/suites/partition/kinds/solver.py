@@ -21,9 +21,10 @@ from pytest_npubench.extensions.pairs.suites.partition.decisions import (
     decided_point,
     decision_points,
     regret,
+    single_points,
     warm_points,
 )
-from pytest_npubench.extensions.pairs.suites.partition.experiment import PartitionExperiment, total_s
+from pytest_npubench.extensions.pairs.suites.partition.experiment import PartitionExperiment, total_s, unit_metrics
 from pytest_npubench.extensions.pairs.suites.partition.plan import PartitionPlan
 from pytest_npubench.extensions.pairs.suites.partition.points import OperatorPoint
 from pytest_npubench.verdict import judge_gates
@@ -76,6 +77,7 @@ class SolverKind(PartitionExperiment):
         matmul = _matmul(case, plan)
         outcome = regret(plan, matmul, measured)
         samples = total_s(measured, decided_point(matmul))
+        gpu_s, npu_s = (total_s(measured, point) for point in single_points(plan, matmul))
         warm_s = [total_s(measured, point) for point in warm_points(plan, matmul)]
         warm_decided_s, *warm_singles_s = map(statistics.median, warm_s) if warm_s else (None,)
         weights, prefix = (COLD, f"{COLD}_") if matmul.is_decode else (WARM, "")
@@ -84,6 +86,7 @@ class SolverKind(PartitionExperiment):
             verdict=judge_gates(()),
             what=f"{outcome.decided.strategy}: {split_text(matmul, outcome.decided)}, {weights} weights",
             metrics=(
+                *unit_metrics(gpu_s, npu_s, prefix),
                 time_metric(f"{prefix}decided_s", samples),
                 *(time_metric("decided_s", times_s) for times_s in warm_s[:1]),
                 Metric(name=f"{prefix}speedup", unit="ratio", value=speedup, better="higher", gate="none"),

@@ -16,7 +16,12 @@ from pytest_npubench.core.case import Case
 from pytest_npubench.extensions.pairs.paired_rounds import all_visits, whole_rounds
 from pytest_npubench.extensions.pairs.partition.descriptors import fit_sync
 from pytest_npubench.extensions.pairs.partition.matmul import GPU, NPU, alone, row_split
-from pytest_npubench.extensions.pairs.suites.partition.experiment import PartitionExperiment, ratio_metric, total_s
+from pytest_npubench.extensions.pairs.suites.partition.experiment import (
+    PartitionExperiment,
+    ratio_metric,
+    total_s,
+    unit_metrics,
+)
 from pytest_npubench.extensions.pairs.suites.partition.plan import PartitionPlan
 from pytest_npubench.extensions.pairs.suites.partition.points import (
     SLOWEST,
@@ -73,6 +78,7 @@ class SyncCostKind(PartitionExperiment):
             verdict=judge_gates((Gate(metric="fastest / slowest round trip", value=ratio, limit=1.0),)),
             what=f"one token of {matmul.name} in halves: best unit / split, fast and slow",
             metrics=(
+                *unit_metrics(gpu_s, npu_s),
                 fast,
                 slow,
                 *(
