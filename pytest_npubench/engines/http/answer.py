@@ -32,14 +32,12 @@ class HttpAnswer:
     dispatched_s: when the client began to send it, so dispatched_s - arrival_s is the client's own lag; None where the
     process that was to send it was lost. token_times_s: one a token that came, however it ended. counted_by says how
     tokens were counted (token_times). remarks: what a reader of the figures should know, each with a number of tokens,
-    events or times. failed: the reason, None where the answer is whole; a request that was retried failed, whatever
-    came of it.
+    events or times. failed: the reason, None where the answer is whole.
     """
 
     request: HttpRequest
     dispatched_s: float | None
     token_times_s: tuple[float, ...] = ()
     counted_by: str = ""
-    num_retries: int = 0
     remarks: Mapping[str, int] = field(default_factory=dict)
     failed: str | None = None

@@ -5,7 +5,6 @@ No redirect is followed, and nothing that is packed is unpacked. What a request 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -22,7 +21,7 @@ from pytest_npubench.engines.http.answer import (
 from pytest_npubench.engines.http.arrived import Arrived, Unread
 from pytest_npubench.engines.http.connections import Connections
 from pytest_npubench.engines.http.endpoint import Endpoint
-from pytest_npubench.engines.http.reply import LONGEST_PAUSE_S, AnswerError
+from pytest_npubench.engines.http.reply import AnswerError
 from pytest_npubench.engines.http.token_times import TokenTimes, in_digits, token_times
 from pytest_npubench.errors import MeasurementError
 
@@ -30,14 +29,12 @@ TOKEN_S, LONGEST_S = 5.0, 600.0
 ANSWER_BYTES, TOKEN_BYTES = 2**19, 2**14
 EVENT_BYTES, EVENT_TOKEN_BYTES = 2**18, 2**8
 NUM_EVENTS, TOKEN_EVENTS = 64, 4
-FIRST_PAUSE_S = 0.25
 REASON_CHARS = 400
 
 
 # What one answer may take, in time, bytes and events: derived from what was asked for, so that no server decides it.
 #
 #     time     connect_timeout_s + idle_timeout_s + 5 s a token, at most 600 s; or answer_timeout_s where that is given.
-#              It is for the whole request: retries, and the pauses before them, are part of it.
 #     bytes    512 KiB + 16 KiB a token: an event of one token is 0.3 KiB, with twenty log-probabilities 3 KiB
 #     event    256 KiB + 256 bytes a token: a proxy may merge a whole answer into one
 #     events   64 + 4 a token, of those that bring text or a new count: what is kept of an answer
@@ -46,7 +43,7 @@ REASON_CHARS = 400
 # 260 KiB, and 128 of them.
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerLimits:
-    """time_s from the first sending to the last byte, retries included; event_bytes of one event or line."""
+    """time_s from the first sending to the last byte; event_bytes of one event or line."""
 
     time_s: float
     num_bytes: int
@@ -72,7 +69,6 @@ class Ended:
     request: HttpRequest
     dispatched_s: float
     arrived: Arrived
-    num_retries: int
     failed: str | None
     may_end_early: bool = False
 
@@ -98,7 +94,6 @@ class Ended:
             dispatched_s=self.dispatched_s,
             token_times_s=times.times_s if times else (),
             counted_by=times.counted_by if times else "",
-            num_retries=self.num_retries,
             remarks=self._remarks(times) if times else {},
             failed=None if failed is None else shown(failed, REASON_CHARS),
         )
@@ -137,31 +132,19 @@ async def ask(
     a connection (file_limit)."""
     limits = answer_limits(endpoint, request.output_tokens)
     dispatched_s = now_s()
-    deadline_s = dispatched_s + limits.time_s
-    refused: list[AnswerError] = []
     failed: str | None = None
-    while True:
-        arrived = Arrived(limits.num_bytes, limits.event_bytes, limits.num_events, unread)
-        try:
-            await _exchange(connections, message, arrived, deadline_s, limits.time_s)
-            if refused:
-                failed = f"answered after {len(refused)} retries, which is a failure: {refused[0]}"
-        except AnswerError as error:
-            pause_s = _pause_s(error, len(refused))
-            again = error.again and not arrived.deltas
-            if again and len(refused) < endpoint.max_retries and pause_s < deadline_s - now_s():
-                refused.append(error)
-                await asyncio.sleep(pause_s)
-                continue
-            failed = str(error)
-        return Ended(
-            request=request,
-            dispatched_s=dispatched_s,
-            arrived=arrived,
-            num_retries=len(refused),
-            failed=failed,
-            may_end_early=not endpoint.fixes_length,
-        )
+    arrived = Arrived(limits.num_bytes, limits.event_bytes, limits.num_events, unread)
+    try:
+        await _exchange(connections, message, arrived, dispatched_s + limits.time_s, limits.time_s)
+    except AnswerError as error:
+        failed = str(error)
+    return Ended(
+        request=request,
+        dispatched_s=dispatched_s,
+        arrived=arrived,
+        failed=failed,
+        may_end_early=not endpoint.fixes_length,
+    )
 
 
 async def _exchange(
@@ -187,8 +170,3 @@ def _why_unfinished(arrived: Arrived) -> str:
     if arrived.num_events or is_stream or not arrived.start:
         return "the answer stopped before its end: neither finish_reason nor [DONE] came"
     return f"no stream of events: {arrived.came_as}: {readable(arrived.start)}"
-
-
-def _pause_s(error: AnswerError, num_before: int) -> float:
-    """The pause before another try; num_before tries were refused already."""
-    return error.pause_s if error.pause_s is not None else min(FIRST_PAUSE_S * 2**num_before, LONGEST_PAUSE_S)

@@ -228,7 +228,7 @@ class Connections:
             if ran_out(error):
                 raise
             where = f"{self._name}:{self._port}"
-            raise AnswerError(f"no connection: cannot connect to {where}: {error}", again=True) from error
+            raise AnswerError(f"no connection: cannot connect to {where}: {error}") from error
 
     async def _connect(self, begin: Callable[[Connection], None]) -> None:
         def made(connection: Connection) -> None:

@@ -23,13 +23,12 @@ PATHS = {"completions": "completions", "chat": "chat/completions"}
 class Endpoint:
     """url is the base that clients of OpenAI are given ("http://127.0.0.1:8000/v1").
 
-    answer_timeout_s holds for a whole answer, retries included (None: derived from the tokens asked for, see limits),
-    idle_timeout_s between two pieces of it, connect_timeout_s for the connection. max_retries of a request that was
-    refused (429, 5xx) or not connected; a retried request counts as failed all the same. extra_body is merged into
-    every request: ignore_eos makes vLLM, SGLang and llama.cpp generate as many tokens as were asked for; servers that
-    refuse it want {}. What dialects.py says of fields holds for it. query: of the address, encoded. headers: more of
-    them, each with the variable that holds its value. ca_file: certificates to trust beside the system's. Raises
-    ConfigError on an address, API or number that cannot be used.
+    answer_timeout_s holds for a whole answer (None: derived from the tokens asked for, see AnswerLimits),
+    idle_timeout_s between two pieces of it, connect_timeout_s for the connection. Nothing is asked twice: a request
+    that is refused has failed. extra_body is merged into every request: ignore_eos makes vLLM, SGLang and llama.cpp
+    generate as many tokens as were asked for; servers that refuse it want {}. What dialects.py says of fields holds for
+    it. query: of the address, encoded. headers: more of them, each with the variable that holds its value. ca_file:
+    certificates to trust beside the system's. Raises ConfigError on an address, API or number that cannot be used.
     """
 
     url: str
@@ -39,7 +38,6 @@ class Endpoint:
     connect_timeout_s: float = 10.0
     idle_timeout_s: float = 60.0
     answer_timeout_s: float | None = None
-    max_retries: int = 0
     extra_body: Mapping[str, object] = field(default_factory=lambda: {"ignore_eos": True})
     query: str = ""
     headers: tuple[tuple[str, str], ...] = ()
@@ -61,8 +59,6 @@ class Endpoint:
             value = getattr(self, name)
             if value is not None and not 0 < value < float("inf"):
                 raise ConfigError(f"{name} is {value}; want seconds above 0")
-        if self.max_retries < 0:
-            raise ConfigError(f"max_retries is {self.max_retries}; want at least 0")
 
     @property
     def address(self) -> str:

@@ -17,24 +17,17 @@ from pytest_npubench.errors import MeasurementError
 
 LINE_BYTES, NUM_HEADERS = 8190, 128
 TOO_LONG = f"Got more than {LINE_BYTES} bytes when reading a line of the head"
-RETRIED = (429, 500, 502, 503, 504)
-LONGEST_PAUSE_S = 30.0
 ERROR_BYTES = 4096
 ERROR_S, END_S = 2.0, 1.0  # a refusal's own words, and the end behind [DONE], are waited for no longer
 LEAST_S = 0.001  # an event loop rounds a shorter time to none
 
 
 class AnswerError(MeasurementError):
-    """An answer that did not come, or not whole. `again`: asking once more may help. is_unheard: the connection was
-    closed before a byte of it."""
+    """An answer that did not come, or not whole. is_unheard: the connection was closed before a byte of it."""
 
-    def __init__(
-        self, reason: str, *, again: bool = False, pause_s: float | None = None, is_unheard: bool = False
-    ) -> None:
+    def __init__(self, reason: str, *, is_unheard: bool = False) -> None:
         super().__init__(reason)
-        self.again = again
         self.is_unheard = is_unheard
-        self.pause_s = pause_s
 
 
 class Reply:
@@ -137,7 +130,7 @@ class Reply:
             self._end(None)
         else:
             why = f"{type(error).__name__}: {error}" if error else "the server closed the connection"
-            self._end(AnswerError(f"disconnected: {why}", again=True, is_unheard=not self._has_begun))
+            self._end(AnswerError(f"disconnected: {why}", is_unheard=not self._has_begun))
 
     @property
     def kept_s(self) -> float | None:
@@ -272,12 +265,7 @@ class Reply:
             return AnswerError(f"{status}: redirects to {redirected_to(location)}, and no redirect is followed")
         coding = self._coding()
         text = f"words in the content coding {coding}" if coding else readable(self._words)
-        after = self._header(b"retry-after")
-        return AnswerError(
-            f"{status}: {text}",
-            again=code in RETRIED,
-            pause_s=min(float(after), LONGEST_PAUSE_S) if after.isascii() and after.isdigit() else None,
-        )
+        return AnswerError(f"{status}: {text}")
 
     def _status(self) -> str:
         assert self._parser is not None

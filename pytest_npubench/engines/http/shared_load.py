@@ -106,7 +106,6 @@ class Came:
     dispatched_s: float | None
     token_times_s: tuple[float, ...]
     counted_by: str
-    num_retries: int
     remarks: Mapping[str, int]
     failed: str | None
 
@@ -116,7 +115,6 @@ class Came:
             dispatched_s=answer.dispatched_s,
             token_times_s=answer.token_times_s,
             counted_by=answer.counted_by,
-            num_retries=answer.num_retries,
             remarks=answer.remarks,
             failed=answer.failed,
         )
@@ -127,7 +125,6 @@ class Came:
             dispatched_s=self.dispatched_s,
             token_times_s=self.token_times_s,
             counted_by=self.counted_by,
-            num_retries=self.num_retries,
             remarks=self.remarks,
             failed=self.failed,
         )

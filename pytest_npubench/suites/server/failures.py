@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping
 
 OTHER = "failed"
 CLASSES: Mapping[str, str] = {
-    r"answered after \d+ retries": "answered after retries",
     r"no connection": "no connection",
     r"disconnected": "disconnected",
     r"timed out": "timed out",

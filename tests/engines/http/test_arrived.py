@@ -24,7 +24,7 @@ def _arrived(unread: Unread | None = None, *, num_bytes: int = 2**30, num_events
 
 def _ended(arrived: Arrived, tokens: int) -> Ended:
     request = HttpRequest(id=0, arrival_s=0.0, prompt=(1,), output_tokens=tokens)
-    return Ended(request=request, dispatched_s=0.0, arrived=arrived, num_retries=0, failed=None)
+    return Ended(request=request, dispatched_s=0.0, arrived=arrived, failed=None)
 
 
 def _event(text: str, total: int | None) -> bytes:

@@ -103,7 +103,6 @@ def test_figures_count_from_the_sending(clients):
         dispatched_s=1.0,
         token_times_s=(1.5, 1.7, 1.7, 2.1),
         counted_by="running usage",
-        num_retries=0,
         failed=None,
     )
     found = clients.our_figures([answer])

@@ -65,7 +65,7 @@ class Told:
         except AnswerError as error:
             self.failed = str(error)
         request = HttpRequest(id=0, arrival_s=0.0, prompt=(1,), output_tokens=3)
-        ended = Ended(request=request, dispatched_s=0.0, arrived=arrived, num_retries=0, failed=self.failed)
+        ended = Ended(request=request, dispatched_s=0.0, arrived=arrived, failed=self.failed)
         self.answer = ended.answer()
 
 
