@@ -21,11 +21,12 @@ from typing import Any
 from pytest_npubench.core.documents import json_value
 from pytest_npubench.core.regular_file import SMALL_BYTES, read_text
 from pytest_npubench.engines import shapes
+from pytest_npubench.engines.config_keys import CONFIG_FILE, unread
 from pytest_npubench.engines.shapes import Architecture, DecoderShape, ExpertShape, RopeScaling
+from pytest_npubench.engines.weight_bits import weight_bits
 from pytest_npubench.errors import ConfigError
 
 Config = Mapping[str, Any]
-CONFIG_FILE = "config.json"
 TORCH_DTYPE = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 MOST = 10**8  # the largest figure of a config that is taken for one
 MISSING = "missing"
@@ -194,8 +195,11 @@ def read_shape(path: Path) -> DecoderShape:
 
 
 def shape_of(config: Config, name: str, path: Path) -> DecoderShape:
-    """The shape that a config.json describes, under that name. Raises ConfigError naming path, key, value and the
-    one wanted."""
+    """The shape that a config.json describes, under that name, with the doubts of what of it is not counted. Raises
+    ConfigError naming path, key, value and the one wanted."""
+    family, given = _family(config, path), config
+    _check_class(given, family, path)
+    bits, doubts = weight_bits(given, path)
     family, config = _completed(config, path)
     figures = {field: _whole(config, key, path) for field, key in FIGURES.items()}
     if figures["num_heads"] % figures["num_kv_heads"]:
@@ -224,9 +228,27 @@ def shape_of(config: Config, name: str, path: Path) -> DecoderShape:
         rope_scaling=_rope_scaling(config, family, path),
         sliding_window=_whole(config, "sliding_window", path) if family.architecture == "gpt-oss" else None,
         experts=experts,
+        weight_bits=bits,
+        doubts=(*doubts, *_unread(given, family)),
     )
     _check_figures(config, _sized(family, shape), name, path)
     return shape
+
+
+def _check_class(config: Config, family: ModelFamily, path: Path) -> None:
+    """Checks that what is run is a language model of the family: a reward model or a drafting head has other layers."""
+    classes = config.get("architectures") or [family.class_name]
+    allowed = [each.class_name for each in FAMILIES]
+    if not isinstance(classes, list) or len(classes) != 1 or classes[0] not in allowed:
+        raise _refusal(path, "architectures", classes, f"[{family.class_name!r}]: other classes have other layers")
+
+
+def _unread(config: Config, family: ModelFamily) -> tuple[str, ...]:
+    """What `unread` says of the keys that are not those of the family's figures."""
+    keys: tuple[str, ...] = (*FIGURES.values(), *REALS.values(), *DEFAULTS, *LLAMA3_ROPE.values(), *family.missing)
+    if family.width != "intermediate_size":
+        keys = (*keys, "intermediate_size")  # of layers without experts, which are refused
+    return unread(config, {name for key in (*keys, family.experts, family.width) for name in key.split("|")})
 
 
 def _check_figures(config: Config, wanted: Mapping[str, object], name: str, path: Path) -> None:

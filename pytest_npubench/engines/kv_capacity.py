@@ -42,8 +42,8 @@ def default_kv_capacity_tokens(
     if memory is None:
         raise ConfigError(f"hardware {spec.name!r} states no peak.memory_bytes; give the KV capacity in tokens")
     usable_bytes = memory.value / spec.devices_per_chip * tensor_parallel * usable_fraction
-    experts = 0 if shape.is_dense else shape.num_layers * shape.num_experts * shape.expert_parameters
-    weight_bytes = (shape.num_parameters - experts * (num_sharing - 1) / num_sharing) * dtype_bytes(dtype)
+    experts = shape.num_layers * shape.num_experts * shape.expert_bytes(dtype_bytes(dtype))
+    weight_bytes = shape.weight_bytes(dtype_bytes(dtype)) - experts * (num_sharing - 1) / num_sharing
     capacity = int((usable_bytes - weight_bytes) / shape.kv_bytes_per_token(dtype_bytes(kv_dtype or dtype)))
     if capacity < 1:
         raise ConfigError(

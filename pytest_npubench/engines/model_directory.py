@@ -17,8 +17,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from pytest_npubench.engines.config_keys import CONFIG_FILE
 from pytest_npubench.engines.hf_config import (
-    CONFIG_FILE,
     FAMILIES,
     FIGURES,
     LLAMA3_ROPE,

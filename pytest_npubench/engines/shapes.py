@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
+from pytest_npubench.engines.weight_bits import WeightBits
 from pytest_npubench.errors import RegistryError, did_you_mean
 
 Architecture = Literal["llama", "gpt-oss"]
@@ -53,7 +54,8 @@ class DecoderShape:
     one that a dense layer has, or of each expert. qk_norm is Qwen3's RMSNorm on each head's q and k (arXiv 2505.09388),
     qkv_bias Qwen2's bias of queries, keys and values (arXiv 2407.10671). architecture "gpt-oss": attention sinks,
     biases everywhere, YaRN, a clamped SwiGLU, and sliding_window on every other layer, the first one included
-    (gpt-oss model card).
+    (gpt-oss model card). weight_bits: of a checkpoint whose weights are quantised. doubts: what its file says that is
+    not counted, in words.
     """
 
     name: str
@@ -74,6 +76,8 @@ class DecoderShape:
     architecture: Architecture = "llama"
     sliding_window: int | None = None
     experts: ExpertShape | None = None
+    weight_bits: WeightBits | None = None
+    doubts: tuple[str, ...] = ()
 
     @property
     def is_dense(self) -> bool:
@@ -95,13 +99,44 @@ class DecoderShape:
 
     def expert_bytes(self, dtype_bytes: float) -> int:
         """Bytes of one expert's weights: what activating it loads (0 in a dense decoder: nothing is chosen)."""
-        return 0 if self.is_dense else int(self.expert_parameters * dtype_bytes)
+        return 0 if self.is_dense else int(self.expert_parameters * self._matrix_bytes(dtype_bytes))
+
+    def _matrix_bytes(self, dtype_bytes: float, *, is_attention: bool = False) -> float:
+        """Of one weight of a layer's matrices; dtype_bytes where they are not quantised."""
+        bits = self.weight_bits
+        return dtype_bytes if bits is None or (is_attention and not bits.is_attention_quantised) else bits.bits / 8
+
+    def shared_bytes_per_layer(self, dtype_bytes: float) -> float:
+        """Of the matrices of a layer that every token uses. Routers are never quantised."""
+        attention = self.attention_parameters * self._matrix_bytes(dtype_bytes, is_attention=True)
+        if self.is_dense:
+            return attention + self.expert_parameters * self._matrix_bytes(dtype_bytes)
+        return attention + self.hidden * self.num_experts * dtype_bytes
+
+    def head_bytes(self, dtype_bytes: float) -> float:
+        """Of the output's projection."""
+        is_quantised = self.weight_bits is not None and self.weight_bits.is_head_quantised
+        return self.vocab_size * self.hidden * (self._matrix_bytes(dtype_bytes) if is_quantised else dtype_bytes)
+
+    def weight_bytes(self, dtype_bytes: float) -> float:
+        """Of all weights, of which those that are not quantised take dtype_bytes each."""
+        if self.weight_bits is None:
+            return self.num_parameters * dtype_bytes
+        small = self.norm_parameters_per_layer + self.bias_parameters_per_layer
+        experts = 0 if self.is_dense else self.num_experts * self.expert_bytes(dtype_bytes)
+        layer = self.shared_bytes_per_layer(dtype_bytes) + experts + small * dtype_bytes
+        tables = (1 if self.tied_embeddings else 2) * self.head_bytes(dtype_bytes)
+        return self.num_layers * layer + tables + self.hidden * dtype_bytes
+
+    @property
+    def attention_parameters(self) -> int:
+        """Projections of queries, keys, values and the output of one layer."""
+        return self.hidden * self.head_dim * 2 * (self.num_heads + self.num_kv_heads)
 
     @property
     def shared_parameters_per_layer(self) -> int:
         """Matrices of a layer that every token uses: attention and router, or the dense feed-forward block."""
-        attention = self.hidden * self.head_dim * 2 * (self.num_heads + self.num_kv_heads)
-        return attention + (self.expert_parameters if self.is_dense else self.hidden * self.num_experts)
+        return self.attention_parameters + (self.expert_parameters if self.is_dense else self.hidden * self.num_experts)
 
     @property
     def norm_parameters_per_layer(self) -> int:

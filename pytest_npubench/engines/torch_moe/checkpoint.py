@@ -13,7 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pytest_npubench.engines.hf_config import CONFIG_FILE, check_config, read_config
+from pytest_npubench.engines.config_keys import CONFIG_FILE
+from pytest_npubench.engines.hf_config import check_config, read_config
 from pytest_npubench.engines.shapes import DecoderShape
 from pytest_npubench.engines.torch_moe.weights import LayerWeights, ModelWeights
 from pytest_npubench.errors import ConfigError

@@ -19,7 +19,14 @@ from pytest_npubench.errors import ConfigError
 EXPORT_VERSION = 1  # rises whenever the same GraphSpec would become another graph
 DTYPE_BYTES = {"fp32": 4, "fp16": 2}
 # what shapes have by default since they have these fields: digests stay as they were without them
-LATER_FIELDS = (("architecture", "llama"), ("qkv_bias", False), ("sliding_window", None), ("experts", None))
+LATER_FIELDS = (
+    ("architecture", "llama"),
+    ("qkv_bias", False),
+    ("sliding_window", None),
+    ("experts", None),
+    ("weight_bits", None),
+    ("doubts", ()),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -147,7 +147,7 @@ def _fit_requests(arguments: argparse.Namespace, other: CostFile | None) -> tupl
     kept = system.kv_dtype or system.dtype
     seen = seen_in(served.log, system.shape, kept, until_s=until_s)
     room = filled(seen_in(served.log, system.shape, kept), system.guessed_tokens)
-    said = measured.doubts + _assumed(settings, served.settings)
+    said = measured.doubts + system.shape.doubts + _assumed(settings, served.settings)
     content = replace(
         _content(system, calibration, seen, measured.source, number, errors),
         stack=measured.stack,

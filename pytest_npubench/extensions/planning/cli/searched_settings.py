@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest_npubench
-from pytest_npubench.engines.hf_config import CONFIG_FILE
+from pytest_npubench.engines.config_keys import CONFIG_FILE
 from pytest_npubench.errors import ConfigError, NpubenchError
 from pytest_npubench.extensions.planning.cli.system_options import Stated, calibrated_system, system_of
 from pytest_npubench.suites.hardware_files import known_folders

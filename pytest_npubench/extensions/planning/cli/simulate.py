@@ -222,7 +222,11 @@ def simulated(arguments: argparse.Namespace) -> dict[str, Any]:
         "kv_dtype": system.kv_dtype or system.dtype,
         "kv_capacity_tokens": system.kv_capacity_tokens,
         "seed": arguments.seed,
-        "doubts": [*(calibration.doubts if calibration else ()), *(served.doubts if served else ())],
+        "doubts": [
+            *(calibration.doubts if calibration else ()),
+            *(served.doubts if served else ()),
+            *system.shape.doubts,
+        ],
         "workload": about,
         "slo": slo and {"ttft_s": slo.ttft_s, "tbt_s": slo.tbt_s, "source": slo_source},
         "runs": runs,

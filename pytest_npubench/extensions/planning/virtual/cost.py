@@ -212,7 +212,9 @@ def cost_model(
     reach, each = attainable or Attainable(), dtype_bytes(dtype)
     check_split(shape, tensor_parallel)
     memory_per_s = _per_device(spec, "memory_bandwidth_bytes_per_s", spec.peak.memory_bandwidth_bytes_per_s)
-    flops_per_s = _per_device(spec, f"flops_per_s.{dtype}", spec.peak.flops_per_s.get(dtype))
+    peaks = spec.peak.flops_per_s
+    quantised = peaks.get(shape.weight_bits.compute or dtype) if shape.weight_bits else None
+    flops_per_s = _per_device(spec, f"flops_per_s.{dtype}", quantised or peaks.get(dtype))
     streamed_s = each / tensor_parallel / (memory_per_s * reach.memory)  # of one value that the devices share out
     product_s = 2 / tensor_parallel / flops_per_s  # of one multiplication and addition, shared out
     expert_s = shape.expert_parameters * product_s / reach.grouped_gemm
@@ -222,7 +224,7 @@ def cost_model(
     context_read_s = 2 * shape.num_kv_heads * shape.head_dim * kept * streamed_s
     vocabulary = shape.vocab_size * shape.hidden
     return CostModel(
-        shared_read_s=shape.shared_parameters_per_layer * streamed_s,
+        shared_read_s=shape.shared_bytes_per_layer(each) / each * streamed_s,
         shared_row_s=shape.shared_parameters_per_layer * product_s / reach.gemm,
         expert_read_s=shape.expert_bytes(each) / activated / (memory_per_s * reach.memory),
         expert_row_s=0.0 if shape.is_dense else shape.experts_per_token * expert_s,
@@ -233,7 +235,7 @@ def cost_model(
         moved_row_s=moved_values_per_row(shape, tensor_parallel) * each / (memory_per_s * reach.memory),
         link_row_s=_link_row_s(shape, spec, tensor_parallel, num_sharing, each, reach),
         layer_s=_layer_s(shape, tensor_parallel, reach),
-        head_read_s=vocabulary * streamed_s,
+        head_read_s=shape.head_bytes(each) / each * streamed_s,
         head_row_s=vocabulary * product_s / reach.gemm,
         iteration_s=reach.iteration_s,
         window=shape.sliding_window,

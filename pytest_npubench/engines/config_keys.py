@@ -1,0 +1,38 @@
+"""Keys of Hugging Face's config.json that change neither what is counted of a model nor how long it takes.
+
+Every other key of a file is read, refused for what it holds, or named in a doubt: a key that nobody here knows may well
+change both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+CONFIG_FILE = "config.json"
+# what a file is and how it was written
+_OF_FILES = """architectures model_type torch_dtype dtype transformers_version _name_or_path name_or_path auto_map
+    license model_name language prefix tokenizer_class torchscript unsloth_version unsloth_fixed id2label label2id
+    problem_type task_specific_params finetuning_task bad_words_ids"""
+# training, and tokens with a meaning
+_OF_TRAINING = """initializer_range attention_dropout hidden_dropout hidden_dropout_prob attention_probs_dropout_prob
+    embd_pdrop resid_pdrop attn_pdrop dropout classifier_dropout router_aux_loss_coef router_jitter_noise
+    output_router_logits output_attentions output_hidden_states return_dict use_return_dict gradient_checkpointing
+    bos_token_id eos_token_id pad_token_id unk_token_id sep_token_id decoder_start_token_id chunk_size_feed_forward
+    is_decoder is_encoder_decoder add_cross_attention cross_attention_hidden_size tie_encoder_decoder pruned_heads
+    pretraining_tp use_cache attn_implementation _attn_implementation experts_implementation
+    _experts_implementation"""
+# read elsewhere, or checked for what they hold; and positions, whose rotation takes the same time however it is scaled
+_READ = """quantization_config quantization compression_config num_experts_per_tok experts_per_token layer_types
+    max_position_embeddings original_max_position_embeddings max_window_layers initial_context_length model_max_length
+    seq_length n_positions rope_parameters rope_scaling rope_interleaved partial_rotary_factor rotary_emb_base
+    swiglu_alpha use_qk_norm"""
+WITHOUT_EFFECT = frozenset(f"{_OF_FILES} {_OF_TRAINING} {_READ}".split())
+
+
+def unread(config: Mapping[str, Any], read: Collection[str]) -> tuple[str, ...]:
+    """The keys that are neither read nor known to be without effect, in a sentence. Null and false say of no use."""
+    keys = [
+        key for key, value in config.items() if not (key in read or key in WITHOUT_EFFECT or value in (None, False))
+    ]
+    return (f"{CONFIG_FILE}: {', '.join(keys)}: not read, whatever that changes",) if keys else ()

@@ -1,0 +1,201 @@
+"""How many bits a checkpoint's weights have, as its config.json says: quantization_config, MLX's quantization, or
+ModelOpt's hf_quant_config.json beside it.
+
+Scales and zero points count: groups of 128 weights of 4 bits with a scale of 16 bits and a zero point of 4 take 4 +
+20 / 128 = 4.16 bits a weight. Embeddings, norms and routers stay as they are, and the output's projection but with MLX.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pytest_npubench.errors import ConfigError
+
+Config = Mapping[str, Any]
+BESIDE = "hf_quant_config.json"
+LISTS = ("ignore", "ignored_layers", "modules_to_not_convert", "exclude_modules", "llm_int8_skip_modules")
+"""Keys of the names of modules that stay as they are."""
+ALWAYS_KEPT = re.compile(r"lm_head|embed|norm|gate(?!_proj|_up)|router|vision|visual|multi_modal|mtp|conv1d|score")
+OF_ATTENTION = re.compile(r"attn|attention")
+OF_LAYER = re.compile(r"layers\.\d")
+SCALE_BITS = 16
+FP8_ALGORITHMS = ("FP8", "FP8_PER_TENSOR", "FP8_PB_WO", "FP8_PB_REAL", "FP8_PER_CHANNEL_PER_TOKEN")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightBits:
+    """bits: of a quantised weight, with its part of scales and zero points. compute: the dtype of its products, where
+    that is not the model's. Attention and the output's projection stay as they are unless said otherwise."""
+
+    method: str
+    bits: float
+    compute: str | None = None
+    is_attention_quantised: bool = True
+    is_head_quantised: bool = False
+
+
+def weight_bits(config: Config, file: Path) -> tuple[WeightBits | None, tuple[str, ...]]:
+    """What a config.json says, None where its weights are not quantised, and what of that is doubtful, in words.
+
+    Raises ConfigError for a method, or figures of it, whose bits are not known.
+    """
+    table, key = _table(config, file)
+    if table is None:
+        return None, ()
+    if not isinstance(table, Mapping):
+        raise ConfigError(f"{file}: {key} is {table!r}; want an object")
+    method = str(table.get("quant_method") or ("modelopt" if "quant_algo" in table else "mlx")).lower()
+    method = method.replace("_marlin", "").replace("intel/", "")
+    read = READERS.get(method)
+    if read is None:
+        raise ConfigError(f"{file}: {key}.quant_method is {method!r}; want one of {', '.join(READERS)}")
+    try:
+        bits = read(table)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ConfigError(f"{file}: {key} of method {method} says no bits a weight ({error!r})") from None
+    names = [str(name) for each in LISTS for name in table.get(each) or ()]
+    is_attention_kept = method == "mxfp4" or any(OF_ATTENTION.search(name) and not _of_layer(name) for name in names)
+    others = [
+        name for name in names if not ALWAYS_KEPT.search(name) and (_of_layer(name) or not OF_ATTENTION.search(name))
+    ]
+    doubts = (
+        [f"{key}: {len(others)} modules that stay unquantised are counted as quantised, {others[0]} among them"]
+        if others
+        else []
+    )
+    kept = table.get("kv_cache_scheme") or table.get("kv_cache_quant_algo")
+    if kept:
+        shown = kept.get("num_bits", "other") if isinstance(kept, Mapping) else kept
+        doubts.append(f"{key} has scales for keys and values of {shown} bits; they are so with --kv-dtype alone")
+    shown_bits = f"{bits.bits:.4g} bits a weight ({method})"
+    said = f"the config's {shown_bits} are taken, but for embeddings, norms and what it leaves as it is"
+    kept_bits = WeightBits(
+        method=method,
+        bits=bits.bits,
+        compute=bits.compute,
+        is_attention_quantised=not is_attention_kept,
+        is_head_quantised=bits.is_head_quantised,
+    )
+    return kept_bits, (said, *doubts)
+
+
+def _of_layer(name: str) -> bool:
+    return OF_LAYER.search(name) is not None
+
+
+def _table(config: Config, file: Path) -> tuple[Any, str]:
+    """The object that says it, and its key."""
+    from pytest_npubench.core.regular_file import SMALL_BYTES, read_text
+
+    for key in ("quantization_config", "compression_config", "quantization"):
+        if config.get(key):
+            return config[key], key
+    beside = file.with_name(BESIDE)
+    if not beside.is_file():
+        return None, ""
+    try:
+        return dict(json.loads(read_text(beside, SMALL_BYTES))["quantization"]), BESIDE
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"{beside}: cannot be read: {error}") from error
+
+
+def _grouped(table: Config, *, zero_bits: bool = True) -> WeightBits:
+    """Integers in groups, each with a scale and a zero point: AWQ, GPTQ, HQQ."""
+    bits = _bits(table, "bits", "w_bit", "nbits")
+    group = next((table[key] for key in ("group_size", "q_group_size") if table.get(key)), -1)
+    each = SCALE_BITS + (bits if zero_bits else 0)
+    return WeightBits(method="", bits=bits + (each / group if group > 0 else 0))
+
+
+def _bits(table: Config, *keys: str) -> int:
+    bits = next(table[key] for key in keys if table.get(key) is not None) if any(map(table.get, keys)) else None
+    if not isinstance(bits, int) or isinstance(bits, bool) or not 1 <= bits <= 16:
+        raise ValueError(f"{keys[0]} is {bits!r}")
+    return bits
+
+
+def _fp8(table: Config) -> WeightBits:
+    block: list[int] = table.get("weight_block_size") or []
+    scale = 32 / (block[0] * block[1]) if len(block) == 2 else 0.0
+    return WeightBits(method="", bits=8 + scale, compute="fp8")
+
+
+def _compressed(table: Config) -> WeightBits:
+    """The widest of its groups of modules."""
+    groups = [group for group in table["config_groups"].values() if group.get("weights")]
+    return max((_of_group(group) for group in groups), key=lambda each: each.bits)
+
+
+def _of_group(group: Config) -> WeightBits:
+    weights, inputs = group["weights"], group.get("input_activations") or {}
+    bits, size = _bits(weights, "num_bits"), weights.get("group_size") or 0
+    scale = 8 if weights.get("type") == "float" and bits == 4 else SCALE_BITS  # FP4's scales are of 8 bits
+    compute = ("fp8" if inputs.get("type") == "float" else "int8") if inputs.get("num_bits") in (4, 8) else None
+    if bits == 8 and weights.get("type") == "float" and "input_activations" not in group:
+        compute = "fp8"
+    return WeightBits(method="", bits=bits + (scale / size if size > 0 else 0), compute=compute)
+
+
+def _bitsandbytes(table: Config) -> WeightBits:
+    """Blocks of 64 with a scale of 32 bits, or of 8 where the scales are quantised again, in blocks of 256."""
+    if table.get("load_in_4bit") or table.get("_load_in_4bit"):
+        is_double = table.get("bnb_4bit_use_double_quant")
+        return WeightBits(method="", bits=4 + (8 / 64 + 32 / (64 * 256) if is_double else 32 / 64))
+    if table.get("load_in_8bit") or table.get("_load_in_8bit"):
+        return WeightBits(method="", bits=8, compute="int8")
+    raise ValueError("neither load_in_4bit nor load_in_8bit")
+
+
+def _modelopt(table: Config) -> WeightBits:
+    algorithm = str((table.get("quantization") or table).get("quant_algo") or table.get("quant_algo")).upper()
+    if algorithm in FP8_ALGORITHMS:
+        return WeightBits(method="", bits=8, compute="fp8")
+    if algorithm in ("NVFP4", "NVFP4_AWQ", "W4A4_NVFP4"):
+        return WeightBits(method="", bits=4 + 8 / 16, compute="fp8")
+    if algorithm in ("INT8_SQ", "W8A8_SQ_PER_CHANNEL", "W8A8"):
+        return WeightBits(method="", bits=8, compute="int8")
+    if algorithm in ("W4A16_AWQ", "W4A8_AWQ", "INT4_AWQ"):
+        return WeightBits(method="", bits=4 + SCALE_BITS / (table.get("group_size") or 128))
+    raise ValueError(f"quant_algo is {algorithm}")
+
+
+def _named(table: Config) -> WeightBits:
+    """Methods that name the type: quanto's weights, torchao's quant_type."""
+    said = json.dumps(table.get("weights") or table["quant_type"]).lower()
+    for words, bits, compute in (("float8", 8, "fp8"), ("int8", 8, None), ("int4", 4, None), ("uint4", 4, None)):
+        if words in said:
+            return WeightBits(method="", bits=bits, compute=compute)
+    raise ValueError(said[:80])
+
+
+def _mlx(table: Config) -> WeightBits:
+    """A scale and a bias of 16 bits for each group; or MXFP4. The tables of the vocabulary are quantised too."""
+    bits, size = _bits(table, "bits"), table.get("group_size") or 64
+    each = 8 if table.get("mode") in ("mxfp4", "mxfp8", "nvfp4") else 2 * SCALE_BITS
+    return WeightBits(method="", bits=bits + each / size, is_head_quantised=True)
+
+
+READERS: Mapping[str, Callable[[Config], WeightBits]] = {
+    "fp8": _fp8,
+    "fbgemm_fp8": _fp8,
+    "finegrained_fp8": _fp8,
+    "compressed-tensors": _compressed,
+    "compressed_tensors": _compressed,
+    "awq": _grouped,
+    "gptq": _grouped,
+    "auto-round": _grouped,
+    "hqq": _grouped,
+    "bitsandbytes": _bitsandbytes,
+    "mxfp4": lambda _: WeightBits(method="", bits=4 + 8 / 32),
+    "modelopt": _modelopt,
+    "modelopt_fp4": _modelopt,
+    "quanto": _named,
+    "torchao": _named,
+    "eetq": lambda _: WeightBits(method="", bits=8),
+    "mlx": _mlx,
+}
