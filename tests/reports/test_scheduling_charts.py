@@ -113,6 +113,9 @@ def test_the_hosts_part_stands_beside_tbt() -> None:
     page = page_of(records)
     row = next(row for row in table_of(page, POLICIES) if row[0].startswith("the host"))
     assert row[:2] == ["the host's part of mean TBT, ms", "4.1"]
+    unknown = replace(detail, figures={**measured, "tbt_host_mean_s": replace(tbt, value=None, note="unknown")})
+    page = page_of([policy_record("chunked", detail=unknown)])
+    assert not any("host" in row[0] for row in table_of(page, POLICIES))
 
 
 def test_policies_that_rest_on_different_numbers_say_so() -> None:

@@ -27,9 +27,14 @@ def decode_steps(executor: Executor, batch_size: int, context_tokens: int, num_s
 
 
 def _steps(executor: Executor, plan: IterationPlan, num_steps: int) -> DecodeSteps:
-    seconds, activations = [], []
+    seconds, outcomes = [], []
     for _ in range(num_steps):
         started_s = perf_counter()
-        activations.append(executor.run(plan).expert_activations)
+        outcomes.append(executor.run(plan))
         seconds.append(perf_counter() - started_s)
-    return DecodeSteps(step_s=tuple(seconds), expert_activations=tuple(activations))
+    host_s = tuple(outcome.host_s for outcome in outcomes if outcome.host_s is not None)
+    return DecodeSteps(
+        step_s=tuple(seconds),
+        expert_activations=tuple(outcome.expert_activations for outcome in outcomes),
+        host_s=host_s if len(host_s) == num_steps else (),
+    )

@@ -35,9 +35,14 @@ def metrics_of(
 
 
 def host_words(figures: Mapping[str, ServedFigure]) -> str:
-    """How much of a mean TBT is the host's: "4.1 of 16.8 ms of a TBT are the host's"; empty where that is unknown."""
-    host, whole = (figures[name].value for name in ("tbt_host_mean_s", "tbt_mean_s"))
-    return f"{1e3 * host:.3g} of {1e3 * whole:.3g} ms of a TBT are the host's" if host and whole else ""
+    """How much of a mean TBT is the host's; empty where that is unknown."""
+    host = figures.get("tbt_host_mean_s")
+    return host_part("a TBT", None if host is None else host.value, figures["tbt_mean_s"].value)
+
+
+def host_part(what: str, host_s: float | None, whole_s: float | None) -> str:
+    """Such as "4.1 of 16.8 ms of a TBT are the host's"; empty where one of the two is unknown."""
+    return f"{1e3 * host_s:.3g} of {1e3 * whole_s:.3g} ms of {what} are the host's" if host_s and whole_s else ""
 
 
 def paired_ratios(

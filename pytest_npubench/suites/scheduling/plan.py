@@ -24,6 +24,10 @@ class ServingTraits:
     decode_counts: ClassVar[bool] = False
     """Whether decode tokens use up the chunk of chunked prefill."""
 
+    def has_graphs(self, family: str) -> bool:
+        """Whether decode batches can be launched as graphs on devices of the family."""
+        return False
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingPlan(EnginePlan):
@@ -64,7 +68,7 @@ class ServingPlan(EnginePlan):
             "block_size_tokens": serving.block_size_tokens,
             "tokens_per_iteration": serving.tokens_per_iteration,
             "num_requests": self.size.num_requests,
-            **({} if self.graphs else {"graphs": False}),
+            **({} if self.graphs or not self.traits.has_graphs(self.spec.family) else {"graphs": False}),
         }
 
     @property

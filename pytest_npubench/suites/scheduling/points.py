@@ -106,10 +106,12 @@ class DecodePoint(VisitedOnce):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodeSteps(Visit):
-    """Seconds and distinct experts, summed over layers, of each step."""
+    """Seconds and distinct experts, summed over layers, of each step; of each also the seconds until its last launch
+    returned, empty where nothing tells them (IterationOutcome)."""
 
     step_s: tuple[float, ...]
     expert_activations: tuple[int, ...]
+    host_s: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 class ReferenceServing(ServingService):
     tells_answers = True
 
+    def has_graphs(self, family: str) -> bool:
+        return family == "cuda"
+
     def why_unsupported(self, plan: ServingPlan, points: Iterable[CampaignPoint]) -> str:
         return _of(plan).why_unsupported(plan, points)
 

@@ -1,18 +1,21 @@
 """Every experiment of the scheduling suite, on the cost model of two H100 with the paper's model and load."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from made_records import judged_record
 
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.errors import MeasurementError
+from pytest_npubench.serving.iteration import IterationOutcome
 from pytest_npubench.suites import case_kind, suite
 from pytest_npubench.suites.scheduling import SUITE
+from pytest_npubench.suites.scheduling.decoding import decode_steps
 from pytest_npubench.verdict import VerdictKind
 from pytest_npubench.verdict.case_record import judgement_of
 
-from .conftest import KINDS, OF_FILES, OF_TENSORS, serving_plan
+from .conftest import KINDS, OF_FILES, OF_TENSORS, SPECS, serving_plan
 
 DENSE = ("dense_control",)
 
@@ -103,3 +106,50 @@ def test_counters_that_change_between_rounds_fail(measure):
         kinds = [kind.judge(case, plan, measured).verdict.kind for case in cases]
         assert kinds[0] is VerdictKind.FAILED
         assert set(kinds[1:]) == {VerdictKind.PASSED}
+
+
+class Launching:
+    """Every iteration's launches take a known time, of which the device tells nothing where it is None."""
+
+    num_layers = 2
+
+    def __init__(self, hosts_s):
+        self._hosts_s = iter(hosts_s)
+
+    def begin(self, *_):
+        pass
+
+    end = begin
+
+    def run(self, plan):
+        return IterationOutcome(expert_activations=3, host_s=next(self._hosts_s) if plan.decode else 9.0)
+
+
+def test_a_visit_of_decode_steps_alone_tells_the_hosts_part_of_each(measure):
+    steps = decode_steps(Launching([0.004, 0.005]), 2, 16, 2)
+    assert (steps.host_s, steps.expert_activations) == ((0.004, 0.005), (3, 3))
+    assert decode_steps(Launching([0.004, None]), 2, 16, 2).host_s == ()
+    plan = plan_for("expert_coverage")
+    kind, (case, *_), measured = measure(plan, "expert_coverage")
+    assert (kind.judge(case, plan, measured).detail.host_s, "host" in str(measured.rounds)) == (None, False)
+    (point,) = kind.points(case, plan)
+    for row in measured.rounds:
+        row[f"{point.name}/step_s"] = (0.018, 0.0168)
+        row[f"{point.name}/expert_activations"] = row[f"{point.name}/expert_activations"][:2]
+        row[f"{point.name}/host_s"] = (0.0041, 0.0043)
+    judgement = kind.judge(case, plan, measured)
+    assert judgement.detail.host_s == pytest.approx(0.0041)
+    assert "4.1 of 16.8 ms of a step are the host's" in judgement.verdict.reason
+
+
+@pytest.mark.parametrize(
+    ("spec", "engine", "num_digests"),
+    [("nvidia-h100", "reference", 2), ("cpu", "reference", 1), ("tpu-v5p", "reference", 1), ("cpu", "jax_moe", 1)],
+)
+def test_a_run_without_graphs_is_another_only_where_there_are_graphs(spec, engine, num_digests):
+    plan = replace(serving_plan(), spec=SPECS[spec], engine=engine)
+    case, settings = (
+        plan.case("scheduling", "policy", ()),
+        (replace(plan, graphs=graphs).settings for graphs in (True, False)),
+    )
+    assert len({case.digest(of_run) for of_run in settings}) == num_digests

@@ -65,6 +65,7 @@ FIGURES: Mapping[str, tuple[str, str, float]] = {
     "energy_mj_per_prompt_and_output_token": ("energy per prompt and output token", "mJ", 1),
     "energy_mj_per_output_token": ("energy per output token", "mJ", 1),
 }
+OF_SOME_DEVICES = ("tbt_host_mean_s",)  # those that compute beside the host
 LATENCIES = ("ttft_mean", "ttft_p", "tbt_mean", "tbt_p", "e2e_")  # in a table of their own
 
 PARTS = ("mean", "p50", "p95", "p99")
@@ -129,9 +130,15 @@ def policy_table(load: ServedLoad) -> Table:
             ("n", lambda name: _counts(figure for _, figure in load.policy_figures(name))),
             ("definition", lambda name: _definition(name, load)),
         ),
-        [name for name in FIGURES if not name.startswith(LATENCIES) and load.policy_figures(name)],
+        [name for name in FIGURES if not name.startswith(LATENCIES) and _is_shown(name, load)],
         note=f"{POLICIES}{f' Settings: {settings}.' if settings else ''}",
     )
+
+
+def _is_shown(name: str, load: ServedLoad) -> bool:
+    """Whether a policy has the figure; of one that some devices never have, a value."""
+    figures = [figure for _, figure in load.policy_figures(name)]
+    return any(figure.value is not None for figure in figures) if name in OF_SOME_DEVICES else bool(figures)
 
 
 def heading(name: str) -> str:
