@@ -76,15 +76,6 @@ def int8_product(x: Floats, weight: Floats, scale: float) -> Floats:
     return (exact * (scale * weight_scale)).astype(np.float32)
 
 
-def shadow_product(
-    x: Floats, weight: Floats, calibration: ActivationCalibration, channels: tuple[int, ...] | None = None
-) -> Floats:
-    """Clipped INT8 and the residual of `channels` in float32; None: of every channel that has one."""
-    rest = residual(x, calibration)
-    kept = np.flatnonzero(rest.any(axis=0)) if channels is None else np.asarray(channels, dtype=np.intp)
-    return int8_product(x, weight, calibration.scale) + rest[:, kept] @ weight[kept]
-
-
 def relative_error(output: Floats, reference: Floats) -> float:
     """|output - reference| / |reference|, Frobenius norms; of numbers, no statement on any model's accuracy.
 

@@ -16,9 +16,10 @@ from pytest_npubench.engines.quantization import (
     quantize,
     relative_error,
     residual,
-    shadow_product,
 )
 from pytest_npubench.errors import ConfigError, MeasurementError
+
+from .shadow_product import shadow_product
 
 
 def case(num_outliers: int = 8, seed: int = 0, **sizes: int) -> OutlierCase:

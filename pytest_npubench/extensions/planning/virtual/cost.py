@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 from pytest_npubench.core.hardware import Figure, HardwareSpec
 from pytest_npubench.engines.kv_capacity import dtype_bytes
@@ -70,21 +70,6 @@ class Attainable:
     """Latency of one all-reduce, both sides waiting for each other."""
 
 
-class PassCost(NamedTuple):
-    """Seconds of one pass by kind of work."""
-
-    shared_s: float
-    attention_s: float
-    experts_s: float
-    moved_s: float
-    links_s: float
-    fixed_s: float
-
-    @property
-    def total_s(self) -> float:
-        return sum(self)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostModel:
     """Seconds for each unit of work in one layer, on one device of the group.
@@ -116,28 +101,10 @@ class CostModel:
         _, rows, context, window, num_sampled, expert_rows, _, _ = work
         passes_s = 0.0
         for first, stop, prefill, activations in work.passes:
-            passes_s += sum(self._pass_s(first, stop, rows, context, window, prefill, activations, expert_rows))
+            passes_s += sum(self.pass_s(first, stop, rows, context, window, prefill, activations, expert_rows))
         return self.iteration_s + self.sampling_s(num_sampled) + passes_s
 
-    def pass_cost(
-        self,
-        first: int,
-        stop: int,
-        *,
-        decode_rows: int,
-        context_tokens: float,
-        window_tokens: float,
-        prefill: Sequence[PrefillRow],
-        activations: int,
-        expert_rows: float = 1.0,
-    ) -> PassCost:
-        """Layers [first, stop) with decode rows that read context_tokens in all (window_tokens in a layer with a
-        window) beside the prefill rows, activating so many experts over these layers."""
-        return PassCost(
-            *self._pass_s(first, stop, decode_rows, context_tokens, window_tokens, prefill, activations, expert_rows)
-        )
-
-    def _pass_s(
+    def pass_s(
         self,
         first: int,
         stop: int,
@@ -148,7 +115,9 @@ class CostModel:
         activations: int,
         expert_rows: float,
     ) -> tuple[float, float, float, float, float, float]:
-        """The fields of PassCost."""
+        """Seconds of layers [first, stop) by kind of work: what every row takes, attention, experts, rows moved, links,
+        and what is fixed. Decode rows read context_tokens in all (window_tokens in a layer with a window) beside the
+        prefill rows; so many experts are activated over these layers."""
         layers = stop - first
         # gpt-oss: a window in layers 0, 2, 4, ...
         windowed = (stop + 1) // 2 - (first + 1) // 2 if self.window is not None else 0

@@ -13,9 +13,10 @@ pytest.importorskip("onnx", reason="onnx is not installed: pip install pytest-np
 pytest.importorskip("onnxruntime", reason="onnxruntime is not installed; it runs the graphs here")
 
 import onnxruntime
+from engines.shadow_product import shadow_product
 
 from pytest_npubench.engines.outliers import OutlierCase, activation, weight
-from pytest_npubench.engines.quantization import calibrate, int8_product, max_min_scale, relative_error, shadow_product
+from pytest_npubench.engines.quantization import calibrate, int8_product, max_min_scale, relative_error
 from pytest_npubench.extensions.compilers.qnn import product
 from pytest_npubench.extensions.compilers.qnn.product import ProductErrors, product_case, product_errors
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from engines.shadow_product import shadow_product
 from forked_python import STEM
 
 from pytest_npubench.engines.quantization import (
@@ -22,7 +23,6 @@ from pytest_npubench.engines.quantization import (
     calibrate,
     int8_product,
     max_min_scale,
-    shadow_product,
 )
 from pytest_npubench.errors import DeviceUnavailableError, RegistryError, UnitLostError
 from pytest_npubench.extensions.pairs.offload.chunk_graphs import ChunkSettings, chunk_points

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from engines.shadow_product import shadow_product
 
 from pytest_npubench.engines.outliers import activation, weight
-from pytest_npubench.engines.quantization import calibrate, int8_product, max_min_scale, shadow_product
+from pytest_npubench.engines.quantization import calibrate, int8_product, max_min_scale
 from pytest_npubench.errors import ConfigError, RegistryError
 from pytest_npubench.extensions.pairs.offload.shadow import (
     ARMS,

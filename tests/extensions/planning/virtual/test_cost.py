@@ -16,12 +16,13 @@ from pytest_npubench.errors import ConfigError
 from pytest_npubench.extensions.planning.virtual.cost import (
     Attainable,
     CostModel,
-    PassCost,
     cost_model,
     moved_values_per_row,
 )
 from pytest_npubench.serving.iteration import PrefillRow
 from pytest_npubench.suites.hardware_files import load_all
+
+from .pass_costs import PassCost, pass_cost
 
 SPECS = load_all([default_directory()])
 PEAKS = Attainable(
@@ -72,7 +73,8 @@ def tiny_costs(flops_per_s: float, bytes_per_s: float, reach: Attainable = PEAKS
 
 
 def one_decode_row(costs: CostModel, context_tokens: int, activations: int) -> PassCost:
-    return costs.pass_cost(
+    return pass_cost(
+        costs,
         0,
         1,
         decode_rows=1,
@@ -113,11 +115,11 @@ def test_one_layer_one_row_by_operations() -> None:
 def test_a_prompt_multiplies_every_pair_and_reads_its_context_once() -> None:
     row = PrefillRow(request=0, first_token=5, num_tokens=3)  # pairs 6 + 7 + 8
     arguments = {"decode_rows": 0, "context_tokens": 0, "window_tokens": 0, "prefill": (row,), "activations": 3}
-    by_operations = tiny_costs(1, 1e30).pass_cost(0, 1, **arguments)
+    by_operations = pass_cost(tiny_costs(1, 1e30), 0, 1, **arguments)
     assert by_operations.attention_s == pytest.approx((6 + 7 + 8) * 16)
     assert by_operations.shared_s == pytest.approx(3 * 120)
     assert by_operations.experts_s == pytest.approx(3 * 240)
-    by_bytes = tiny_costs(1e30, 1).pass_cost(0, 1, **arguments)
+    by_bytes = pass_cost(tiny_costs(1e30, 1), 0, 1, **arguments)
     assert by_bytes.attention_s == pytest.approx(8 * 4 * 4)
     assert by_bytes.experts_s == pytest.approx(3 * 240)
 
@@ -125,8 +127,8 @@ def test_a_prompt_multiplies_every_pair_and_reads_its_context_once() -> None:
 def test_utilisation_of_a_grouped_product_is_t_over_t_plus_the_tile() -> None:
     """6 rows of 2 experts each over 3 experts are t = 4 rows an expert: with a tile of 12, a quarter of the peak."""
     arguments = {"decode_rows": 6, "context_tokens": 0, "window_tokens": 0, "prefill": (), "activations": 3}
-    full = tiny_costs(1, 1e30).pass_cost(0, 1, **arguments).experts_s
-    tiled = tiny_costs(1, 1e30, replace(PEAKS, tile_rows=12)).pass_cost(0, 1, **arguments).experts_s
+    full = pass_cost(tiny_costs(1, 1e30), 0, 1, **arguments).experts_s
+    tiled = pass_cost(tiny_costs(1, 1e30, replace(PEAKS, tile_rows=12)), 0, 1, **arguments).experts_s
     assert full / tiled == pytest.approx(4 / (4 + 12))
 
 
@@ -195,8 +197,8 @@ def test_windowed_attention_counts_what_a_loop_counts(
     costs = cost_model(shape, device(1, 1e30), tensor_parallel=1, dtype="fp32", attainable=PEAKS)
     start, stop = layers[0], layers[0] + layers[1]
     row = PrefillRow(request=0, first_token=first, num_tokens=num_tokens)
-    cost = costs.pass_cost(
-        start, stop, decode_rows=2, context_tokens=90, window_tokens=40, prefill=(row,), activations=0
+    cost = pass_cost(
+        costs, start, stop, decode_rows=2, context_tokens=90, window_tokens=40, prefill=(row,), activations=0
     )
     pairs = 0
     for layer in range(start, stop):
@@ -214,7 +216,7 @@ def test_windowed_attention_reads_the_keys_that_any_of_its_queries_sees(
     shape = replace(TINY, sliding_window=window)
     costs = cost_model(shape, device(1e30, 1), tensor_parallel=1, dtype="fp32", attainable=PEAKS)
     row = PrefillRow(request=0, first_token=first, num_tokens=num_tokens)
-    cost = costs.pass_cost(0, 1, decode_rows=0, context_tokens=0, window_tokens=0, prefill=(row,), activations=0)
+    cost = pass_cost(costs, 0, 1, decode_rows=0, context_tokens=0, window_tokens=0, prefill=(row,), activations=0)
     tokens = range(first, first + num_tokens)
     seen = {key for token in tokens for key in range(max(0, token + 1 - window), token + 1)}
     assert cost.attention_s == pytest.approx(16 * len(seen))
@@ -251,7 +253,8 @@ def test_more_work_never_takes_less_time(
     more_first: int,
 ) -> None:
     costs = cost_model(decoder_shape(name), SPECS["nvidia-h100"], tensor_parallel=2, dtype="bf16")
-    less = costs.pass_cost(
+    less = pass_cost(
+        costs,
         0,
         24,
         decode_rows=rows,
@@ -260,7 +263,8 @@ def test_more_work_never_takes_less_time(
         prefill=(PrefillRow(1, first, tokens),),
         activations=activations,
     )
-    more = costs.pass_cost(
+    more = pass_cost(
+        costs,
         0,
         24,
         decode_rows=rows + more_rows,
@@ -282,9 +286,9 @@ def test_cutting_a_pass_in_two_never_makes_it_faster(name: str, cut: int, rows: 
     prefill = (PrefillRow(1, 0, tokens),) if tokens else ()
     each = 0 if decoder_shape(name).is_dense else 20
     arguments = {"decode_rows": rows, "context_tokens": 900 * rows, "window_tokens": 128 * rows, "prefill": prefill}
-    whole = costs.pass_cost(0, 24, **arguments, activations=24 * each).total_s
-    first = costs.pass_cost(0, cut, **arguments, activations=cut * each).total_s
-    second = costs.pass_cost(cut, 24, **arguments, activations=(24 - cut) * each).total_s
+    whole = pass_cost(costs, 0, 24, **arguments, activations=24 * each).total_s
+    first = pass_cost(costs, 0, cut, **arguments, activations=cut * each).total_s
+    second = pass_cost(costs, cut, 24, **arguments, activations=(24 - cut) * each).total_s
     assert first + second == pytest.approx(whole, rel=1e-9)
 
 

@@ -14,6 +14,7 @@ from pytest_npubench.extensions.planning.virtual.executor import VirtualExecutor
 from pytest_npubench.serving.iteration import Executor, IterationPlan, LayerGroup, LayerPass, PrefillRow
 from pytest_npubench.suites.hardware_files import load_all
 
+from .pass_costs import pass_cost
 from .plans import RandomPlans, Recount
 
 SPECS = load_all([default_directory()])
@@ -90,8 +91,9 @@ def test_seconds_are_those_of_the_cost_model_with_the_recounted_work() -> None:
     router = made._router
     assert router is not None
     decode = {"decode_rows": 2, "context_tokens": 101 + 30, "window_tokens": 64 + 30}
-    alone = costs.pass_cost(0, 1, **decode, prefill=(), activations=router.decode_activations(3, 0, 1, 2))
-    both = costs.pass_cost(
+    alone = pass_cost(costs, 0, 1, **decode, prefill=(), activations=router.decode_activations(3, 0, 1, 2))
+    both = pass_cost(
+        costs,
         1,
         4,
         **decode,

@@ -22,6 +22,8 @@ from pytest_npubench.serving.metrics import summarize
 from pytest_npubench.suites.hardware_files import load_all
 from pytest_npubench.workloads import workload
 
+from .pass_costs import pass_cost
+
 SPECS = load_all([default_directory()])
 SHAPE = decoder_shape("qwen3-30b-a3b")
 H100 = {"tensor_parallel": 2, "dtype": "bf16"}
@@ -74,8 +76,15 @@ def test_only_the_experts_are_another_s(decode: int, prompt: int, first: int, co
     work = StepWork([PassWork(first, stop, rows, 0)], decode, 100.0 * decode, 0.0, decode)
     cost = measured_moe_cost(SHAPE, SPECS["nvidia-h100"], routing="balanced", **H100)
     whole = cost_model(SHAPE, SPECS["nvidia-h100"], **H100)
-    parts = whole.pass_cost(
-        first, stop, decode_rows=decode, context_tokens=100.0 * decode, window_tokens=0.0, prefill=rows, activations=0
+    parts = pass_cost(
+        whole,
+        first,
+        stop,
+        decode_rows=decode,
+        context_tokens=100.0 * decode,
+        window_tokens=0.0,
+        prefill=rows,
+        activations=0,
     )
     layers, num_rows = stop - first, decode + prompt
     values = SHAPE.experts_per_token * (3 * SHAPE.hidden + 6 * SHAPE.intermediate / 2) + SHAPE.hidden

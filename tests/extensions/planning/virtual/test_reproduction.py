@@ -26,6 +26,8 @@ from pytest_npubench.serving.metrics import summarize
 from pytest_npubench.suites.hardware_files import load_all
 from pytest_npubench.workloads import workload
 
+from .pass_costs import pass_cost
+
 PAPER = published("layered_prefill")
 H100 = load_all([default_directory()])["nvidia-h100"]
 QWEN = decoder_shape("qwen3-30b-a3b")
@@ -138,7 +140,8 @@ def test_figure_2_a_prompt_of_8192_tokens_by_chunk_size() -> None:
     total_s, experts_s = {}, {}
     for chunk in (512, 8192):
         passes = [
-            costs.pass_cost(
+            pass_cost(
+                costs,
                 0,
                 48,
                 decode_rows=0,
