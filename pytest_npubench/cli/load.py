@@ -85,6 +85,9 @@ def add_parser(commands: Commands, about: str) -> None:
     parser.add_argument("--dialect", choices=tuple(DIALECTS), help="the fields and the API that such a server takes")
     parser.add_argument("--api", choices=APIS, help="default completions, or what the dialect is best asked by")
     parser.add_argument("--prompt", choices=PROMPTS, help="token ids or words (default: tokens; chat: words)")
+    parser.add_argument("--prompts", metavar="FILE", type=Path, help="send its lines (.jsonl: prompts, conversations)")
+    parser.add_argument("--shared-prefix", metavar="TOKENS", type=token_count, help="that prompts begin with alike")
+    parser.add_argument("--shared-fraction", metavar="FRACTION", type=_fraction, help="of the prompts (default all)")
     parser.add_argument(
         "--max-total-tokens",
         metavar="N",
@@ -124,6 +127,8 @@ def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
         parser.error("want --slo-ttft and --slo-tbt together: a request attains both or neither")
     if (arguments.attainment is not None or arguments.sweep) and arguments.slo_ttft is None:
         parser.error(f"{'--sweep' if arguments.sweep else '--attainment'} is of an SLO: want --slo-ttft and --slo-tbt")
+    if arguments.prompts and arguments.shared_prefix:
+        parser.error("--shared-prefix is of new prompts: leave out --prompts")
     if arguments.sweep and arguments.requests_out:
         parser.error("--requests-out is of one rate: want --rate")
     try:
@@ -227,7 +232,7 @@ class _Asked:
             "clock": "wall",
             "server": {"url": self.address.url, "software": self.software, **asdict(self.model)},
             "api": self.asking.api,
-            "prompt": self.asking.prompt,
+            "prompt": str(arguments.prompts or self.asking.prompt),
             "workload": arguments.workload,
             "num_requests": arguments.num_requests,
             "seed": arguments.seed,
@@ -238,8 +243,13 @@ def _asked(arguments: argparse.Namespace) -> _Asked:
     """Asks the server for its models; warns where the one that is named is not among them. Raises NpubenchError."""
     from pytest_npubench.backends.server_facts import ask_server
     from pytest_npubench.suites.server.loader import Loader
+    from pytest_npubench.suites.server.prompt_file import file_prompts
 
     address, asking, ready_by_s = _address(arguments), _asking(arguments), monotonic() + arguments.wait_ready
+    given = file_prompts(arguments.prompts) if arguments.prompts else ()
+    if given and asking.prompt == "tokens":
+        asking = replace(asking, prompt="words")
+    shared = (arguments.shared_prefix or 0, arguments.shared_fraction or 1.0)
     facts = _when_ready(lambda: ask_server(address, ANSWER_S), ready_by_s)
     model = facts.model(address.model)
     if not model.is_listed:
@@ -249,7 +259,7 @@ def _asked(arguments: argparse.Namespace) -> _Asked:
         software=facts.software,
         model=model,
         asking=asking,
-        loader=Loader(address, model.name, model.context_tokens, asking),
+        loader=Loader(address, model.name, model.context_tokens, asking, given=given, shared=shared),
         ready_by_s=ready_by_s,
     )
 

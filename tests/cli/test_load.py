@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from dataclasses import replace
+from time import monotonic
 
 import pytest
 
@@ -161,6 +162,85 @@ def test_a_sweep_finds_where_a_server_has_too_few_slots(load):
     assert "in 1 runs, below 90%" in found.out
 
 
+def answering(seen):
+    """A fault in the place of answers: keeps when each request came and when its answer ended, by its last text."""
+
+    async def answer(number, request):
+        body, came_s = await request.json(), monotonic()
+        reply = await streams(*[json.dumps({"choices": [{"text": "a"}]})] * body["max_tokens"], "[DONE]", wait_s=0.05)(
+            number, request
+        )
+        text = body["messages"][-1]["content"] if "messages" in body else body["prompt"]
+        seen[text] = (body, came_s, monotonic())
+        return reply
+
+    return answer
+
+
+def test_the_server_sees_the_prompts_of_a_file_and_no_others(load, tmp_path):
+    """In the file's order, again from its first where there are more requests; an answer's length may be given."""
+    text, jsonl = tmp_path / "a.txt", tmp_path / "b.jsonl"
+    text.write_text("one two\n\n  three  \n", encoding="utf-8")
+    jsonl.write_text('{"prompt": "four"}\n{"prompt": "five\\nsix", "output_tokens": 7}\n', encoding="utf-8")
+    for path, wanted, lengths in ((text, ["one two", "three"], None), (jsonl, ["four", "five\nsix"], 7)):
+        stand_in = StandIn(known=KNOWN)
+        answer = load(stand_in, "--prompts", path, "--json")
+        assert answer.status == 0, answer.err
+        assert [body["prompt"] for body in stand_in.bodies] == wanted * 4
+        assert lengths is None or {body["max_tokens"] for body in stand_in.bodies[1::2]} == {lengths}
+
+
+def test_a_turn_comes_after_its_think_time_and_brings_what_was_said(load, tmp_path):
+    path, seen = tmp_path / "talks.jsonl", {}
+    turns = [{"prompt": f"p{at}", "answer": f"a{at}", "output_tokens": 2, "think_s": 0.5} for at in range(3)]
+    path.write_text(json.dumps({"turns": turns}) + "\n" + '{"prompt": "alone"}', encoding="utf-8")
+    chat = ("--api", "chat", "--num-requests", 4, "--slo-ttft", "150ms", "--slo-tbt", "10s", "--json")
+    answer = load(StandIn(fault=answering(seen)), "--prompts", path, *chat)
+    assert answer.json["failures"] == {}
+    says = [(message["role"], message["content"]) for message in seen["p2"][0]["messages"]]
+    assert says == [("user", "p0"), ("assistant", "a0"), ("user", "p1"), ("assistant", "a1"), ("user", "p2")]
+    for before, after in (("p0", "p1"), ("p1", "p2")):
+        assert seen[after][1] >= seen[before][2] + 0.5
+    metrics = {metric["name"]: metric["value"] for metric in answer.json["metrics"]}
+    assert metrics["ttft_p99_s"] < 0.5, "the think time is no part of a TTFT"
+    refused = load(StandIn(known=KNOWN), "--prompts", path, "--processes", 2)
+    assert "the turns of a conversation are sent by one process" in refused.err
+
+
+def test_a_prefix_cache_is_hit_by_the_share_that_was_asked_for(load):
+    """A stand-in of one: of a prompt it has the longest beginning that a prompt before it had. Prompts have 5 tokens or
+    more, drawn of 900, so those that share nothing have hardly one token in common."""
+    for fraction, num_hits in (("0.5", 3), ("1", 7), (None, 0)):
+        stand_in = StandIn(known=KNOWN)
+        shared = () if fraction is None else ("--shared-prefix", 4, "--shared-fraction", fraction)
+        assert load(stand_in, *shared).status == 0
+        cache, hits = set(), 0
+        for body in stand_in.bodies:
+            hits += tuple(body["prompt"][:4]) in cache
+            cache.add(tuple(body["prompt"][:4]))
+        assert hits == num_hits
+        assert len({tuple(body["prompt"]) for body in stand_in.bodies}) == 8
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("a.txt", " \n", "has no prompt; want one a line"),
+        ("b.jsonl", '{"prompt": "x"}\n{"prompt": 3}', "b.jsonl, line 2: Expected `str`, got `int`"),
+        ("b.jsonl", '{"turns": []}', "line 1: Expected `array` of length >= 1"),
+        ("b.jsonl", '{"turns": [{"prompt": "x", "think_s": -1}]}', "Expected `float` >= 0.0"),
+        ("b.jsonl", "[" * 9999, "line 1:"),
+    ],
+)
+def test_a_line_that_is_no_prompt_is_named(load, tmp_path, name, text, words):
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    stand_in = StandIn()
+    answer = load(stand_in, "--prompts", tmp_path / name)
+    assert (answer.status, stand_in.bodies) == (2, [])
+    assert words in answer.err
+    assert "Traceback" not in answer.err
+
+
 def test_without_limits_nothing_is_judged(load):
     answer = load(StandIn(known=KNOWN), "--json").json
     assert (answer["slo"], answer["attained"]) == (None, None)
@@ -225,6 +305,8 @@ def test_no_answer_is_no_measurement_and_names_the_failures(load, monkeypatch):
         (("--max-total-tokens", 2), "max_total_tokens=2"),
         (("--slo-ttft", "5s"), "want --slo-ttft and --slo-tbt together"),
         (("--attainment", "0.9"), "--attainment is of an SLO"),
+        (("--prompts", "x", "--shared-prefix", "3"), "--shared-prefix is of new prompts: leave out --prompts"),
+        (("--prompts", "nowhere.txt"), "nowhere.txt does not exist"),
         (("--sweep", *SLO), "argument --sweep: not allowed with argument --rate"),
         (("--attainment", "1.5", *SLO), "want a fraction above 0 and up to 1"),
         (("--processes", "0"), "want a whole number from 1 to 256"),

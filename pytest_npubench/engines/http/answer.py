@@ -17,12 +17,16 @@ REMARKS = (UNKNOWN_TEXT, PASSED_OVER, UNSTREAMED, ENDED_EARLY, SENT_AGAIN, *DOUB
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpRequest:
-    """prompt: token ids where the server takes them (completions API), else text. arrival_s: when it is due."""
+    """prompt: token ids where the server takes them (completions API), else text. arrival_s: when it is due. history:
+    what was said before, by user and model in turn. think_s: not None where it is due so long after the request before
+    it in a load has ended; its answer has the time that came of it."""
 
     id: int
     arrival_s: float
     prompt: str | tuple[int, ...]
     output_tokens: int
+    history: tuple[str, ...] = ()
+    think_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

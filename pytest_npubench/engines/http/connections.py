@@ -135,7 +135,7 @@ class Connections:
 
     def message(self, request: HttpRequest) -> bytes:
         """All bytes that are sent for a request. Raises ConfigError as Endpoint.body does."""
-        body = self._endpoint.body(request.prompt, request.output_tokens)
+        body = self._endpoint.body(request.prompt, request.output_tokens, request.history)
         try:
             encoded = msgspec.json.encode(body)
         except UnicodeEncodeError:  # half a pair of surrogates, which JSON may name

@@ -95,14 +95,18 @@ class Endpoint:
             return None
         return tls_context(self.ca_file)
 
-    def body(self, prompt: str | tuple[int, ...], output_tokens: int) -> dict[str, object]:
-        """One request. Token ids go to the completions API alone; raises ConfigError for them elsewhere."""
+    def body(
+        self, prompt: str | tuple[int, ...], output_tokens: int, history: tuple[str, ...] = ()
+    ) -> dict[str, object]:
+        """One request; what was said before it is messages, or lines ahead of the prompt. Token ids go to the
+        completions API alone; raises ConfigError for them elsewhere."""
         if self.api == "chat" and not isinstance(prompt, str):
             raise ConfigError("the chat API takes text, not token ids; give text prompts, or use the completions API")
+        roles = ("user", "assistant")
         asked: dict[str, object] = (
-            {"messages": [{"role": "user", "content": prompt}]}
+            {"messages": [{"role": roles[at % 2], "content": text} for at, text in enumerate((*history, prompt))]}
             if self.api == "chat"
-            else {"prompt": prompt if isinstance(prompt, str) else list(prompt)}
+            else {"prompt": "\n".join((*history, prompt)) if isinstance(prompt, str) else list(prompt)}
         )
         fields = {
             "model": self.model,

@@ -10,7 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from pytest_npubench.core.clock import monotonic
@@ -126,12 +126,17 @@ async def _send_all(endpoint: Endpoint, requests: Sequence[HttpRequest], starts_
             started_s = monotonic() if starts_at_s is None else starts_at_s
 
             async def asked(index: int, request: HttpRequest, message: bytes) -> None:
+                if (think_s := request.think_s) is not None and index:
+                    await asyncio.wait([tasks[index - 1]])
+                    request = replace(request, arrival_s=now_s() + think_s)
+                    await asyncio.sleep(think_s)
                 ended = await ask(connections, endpoint, request, message, now_s=now_s, unread=backlog.unread)
                 backlog.add(index, ended)
 
             stalls: list[float] = []
             watch = asyncio.create_task(_watch(stalls))
-            tasks, broken = [], asyncio.Event()
+            tasks: list[asyncio.Task[None]] = []
+            broken = asyncio.Event()
             for index, request in enumerate(requests):
                 message = connections.message(request)
                 await alarm.until(started_s + request.arrival_s)

@@ -71,7 +71,8 @@ class LoadBlock(ServedBlock):
 
 
 def load_block(run: HttpRun, requests: Sequence[ServingRequest], *, rate_per_s: float, slo: Slo | None) -> LoadBlock:
-    """What came of these requests. Times are seconds from the start of the block."""
+    """What came of these requests, in the order of their arrival. Times are seconds from the start of the block."""
+    pairs = sorted(zip(run.answers, requests, strict=True), key=lambda pair: pair[0].request.arrival_s)
     return LoadBlock(
         records=tuple(
             RequestRecord(
@@ -83,9 +84,9 @@ def load_block(run: HttpRun, requests: Sequence[ServingRequest], *, rate_per_s: 
                 output_tokens=request.output_tokens if answer.failed else len(answer.token_times_s),
                 aborted=class_of(answer.failed),
             )
-            for index, (answer, request) in enumerate(zip(run.answers, requests, strict=True))
+            for index, (answer, request) in enumerate(pairs)
         ),
-        counted_by=tuple(COUNTED_BY.index(answer.counted_by) for answer in run.answers),
+        counted_by=tuple(COUNTED_BY.index(answer.counted_by) for answer, _ in pairs),
         remarks=tuple(sum(_is_remarked(answer, text) for answer in run.answers) for text in REMARKS),
         stalls_s=_stalls_s(run),
         ended_s=run.ended_s,

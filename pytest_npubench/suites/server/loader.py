@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pytest_npubench.backends.server_address import ServerAddress
 from pytest_npubench.campaign.served_load import block
 from pytest_npubench.engines.http.answer import HttpAnswer, HttpRequest
 from pytest_npubench.engines.http.endpoint import Endpoint
-from pytest_npubench.errors import MeasurementError
+from pytest_npubench.errors import ConfigError, MeasurementError
 from pytest_npubench.serving.request import ServingRequest
 from pytest_npubench.suites.server.failures import by_name, class_of, in_words
+from pytest_npubench.suites.server.prompt_file import FilePrompt
 from pytest_npubench.suites.server.prompts import Prompts
 from pytest_npubench.suites.server.spec import OURS, Asking
 
@@ -31,9 +33,26 @@ HINTS = {
 class Loader:
     """One model of one server. Raises ConfigError where it cannot be asked so."""
 
-    def __init__(self, address: ServerAddress, model: str, context_tokens: int | None, asking: Asking) -> None:
-        self._address = address
-        self._prompts = Prompts(form=asking.prompt, token_ids=asking.token_ids, run=os.urandom(RUN_BYTES).hex())
+    def __init__(
+        self,
+        address: ServerAddress,
+        model: str,
+        context_tokens: int | None,
+        asking: Asking,
+        *,
+        given: Sequence[FilePrompt] = (),
+        shared: tuple[int, float] = (0, 1.0),
+    ) -> None:
+        """`given` prompts take the place of new ones, again from the first behind the last; of new ones a fraction may
+        share so many tokens."""
+        self._address, self._given = address, given
+        self._prompts = Prompts(
+            form=asking.prompt,
+            token_ids=asking.token_ids,
+            run=os.urandom(RUN_BYTES).hex(),
+            shared_tokens=shared[0],
+            shared_fraction=shared[1],
+        )
         self.endpoint = Endpoint(
             url=address.url,
             model=model,
@@ -52,10 +71,25 @@ class Loader:
     def requests(
         self, workload: str, num_requests: int, rate_per_s: float, round_index: int
     ) -> tuple[ServingRequest, ...]:
-        """Poisson arrivals, the same for a round on every machine. Raises WorkloadError."""
-        return block(
+        """Poisson arrivals, the same for a round on every machine; a turn of a conversation comes after the one before.
+        Raises WorkloadError."""
+        drawn = block(
             workload, num_requests, rate_per_s, round_index=round_index, max_total_tokens=self.max_total_tokens
         )
+        requests: list[ServingRequest] = []
+        for request in drawn:
+            if (given := self._given_for(request)) is not None:
+                request = replace(
+                    request,
+                    arrival_s=request.arrival_s if given.think_s is None or not requests else requests[-1].arrival_s,
+                    prompt_tokens=given.num_tokens,
+                    output_tokens=given.output_tokens or request.output_tokens,
+                )
+            requests.append(request)
+        return tuple(requests)
+
+    def _given_for(self, request: ServingRequest) -> FilePrompt | None:
+        return self._given[request.id % len(self._given)] if self._given else None
 
     def send(self, requests: Sequence[ServingRequest], name: str, num_processes: int = 1) -> HttpRun:
         """Each when it is due; `name` tells these requests from all others of this run. More processes than one are
@@ -68,6 +102,8 @@ class Loader:
         from pytest_npubench.engines.http.shared_load import run_shared_load
 
         asked = [self._request(request, name) for request in requests]
+        if num_processes > 1 and any(request.think_s is not None for request in asked):
+            raise ConfigError("the turns of a conversation are sent by one process; want --processes 1")
         if num_processes == 1:
             run = run_load(self.endpoint, asked)
         else:
@@ -77,11 +113,16 @@ class Loader:
         return run
 
     def _request(self, request: ServingRequest, name: str) -> HttpRequest:
+        given = self._given_for(request)
         return HttpRequest(
             id=request.id,
             arrival_s=request.arrival_s,
-            prompt=self._prompts.prompt(request.prompt_tokens, f"{name}/{request.id}"),
+            prompt=given.text
+            if given
+            else self._prompts.prompt(request.prompt_tokens, f"{name}/{request.id}", request.id),
             output_tokens=request.output_tokens,
+            history=given.history if given else (),
+            think_s=given.think_s if given else None,
         )
 
     def _why(self, answers: Sequence[HttpAnswer]) -> str:
