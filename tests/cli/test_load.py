@@ -145,7 +145,7 @@ def test_a_sweep_finds_where_a_server_has_too_few_slots(load):
             await asyncio.sleep(0.06)
             return await streams(*[json.dumps({"choices": [{"text": "a"}]})] * asked, "[DONE]")(number, request)
 
-    sweeping = ("--sweep", "--num-requests", 16)
+    sweeping = ("--sweep", "--num-requests", 24)
     found = load(StandIn(fault=queued), *sweeping, "--slo-ttft", "250ms", "--slo-tbt", "1s", "--json", rate=None)
     assert found.status == 0, found.err
     answer = found.json

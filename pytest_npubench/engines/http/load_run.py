@@ -129,7 +129,8 @@ async def _send_all(endpoint: Endpoint, requests: Sequence[HttpRequest], starts_
                 if (think_s := request.think_s) is not None and index:
                     await asyncio.wait([tasks[index - 1]])
                     request = replace(request, arrival_s=now_s() + think_s)
-                    await asyncio.sleep(think_s)
+                    while (early_s := request.arrival_s - now_s()) > 0:  # a loop's timers are rounded both ways
+                        await asyncio.sleep(early_s)
                 ended = await ask(connections, endpoint, request, message, now_s=now_s, unread=backlog.unread)
                 backlog.add(index, ended)
 
