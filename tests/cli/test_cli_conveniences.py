@@ -168,7 +168,7 @@ def test_all_but_run_and_nightly_print_json() -> None:
         for command in commands()
         if not any("--json" in action.option_strings for action in command.parser._actions)
     }
-    assert {words[0] for words in without} == {"run", "preflight", "nightly", "selfcheck"}
+    assert {words[0] for words in without} == {"demo", "run", "preflight", "nightly", "selfcheck"}
 
 
 @pytest.mark.parametrize(

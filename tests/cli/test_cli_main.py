@@ -20,6 +20,7 @@ from pytest_npubench.cli.command import commands
 from .conftest import Answer
 
 NAMES = (
+    "demo",
     "run",
     "preflight",
     "probe",
