@@ -1,22 +1,27 @@
-"""The host's processors through XLA: a real device, with one binary per shape like any other."""
+"""The host's processors: a real device. Decoders run on it through XLA, with one binary per shape like on any other, or
+in torch; a user's own callable may use either or neither."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
 import platform
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from pytest_npubench.backends.jax_probe import jax_missing
 from pytest_npubench.backends.protocol import Device, Probe, Runtime, Stack, class_of
 
 if TYPE_CHECKING:
     from pytest_npubench.backends.telemetry.state import Telemetry
+    from pytest_npubench.core.measurement import CompileRecord
 
 THREADS = Path("/proc/self/task")
+FRAMEWORKS = ("jax", "numba", "onnxruntime", "openvino", "tensorflow", "torch")
+"""The modules that may run a callable of a user's own, beside Python and numpy."""
 WORKER = "XLAEigen"  # in the names of the threads that compute, as jaxlib 0.10 gives them
 
 
@@ -26,9 +31,7 @@ class CpuBackend:
     family = "cpu"
 
     def probe(self, timeout_s: float) -> Probe:
-        """The host is always there, so no process is needed; jax may be missing."""
-        if missing := jax_missing(self.family):
-            return Probe(reason=missing)
+        """The host is always there, so no process is needed."""
         return Probe(devices=(Device(family=self.family, ordinal=0, name=processor_name()),))
 
     def open(self, devices: Sequence[Device], cache_dir: str | None) -> Runtime:
@@ -64,6 +67,10 @@ class CpuBackend:
 
         return HostTorchRuntime(self.family, devices)
 
+    def open_callables(self, devices: Sequence[Device], cache_dir: str | None) -> Runtime:
+        """For callables of a user's own, which need no jax."""
+        return CallableRuntime(self, devices, cache_dir)
+
     def telemetry(self, devices: Sequence[Device]) -> Telemetry:
         from pytest_npubench.backends.telemetry.cpu import CpuTelemetry
 
@@ -71,6 +78,61 @@ class CpuBackend:
 
     def bare_stack(self, devices: Sequence[Device]) -> Stack:
         return _with_facts(class_of(devices))
+
+
+class CallableRuntime:
+    """The host for callables of any kind. Once the process has imported jax its arrays are waited for, and its compiles
+    are counted; nothing here imports it."""
+
+    def __init__(self, backend: CpuBackend, devices: Sequence[Device], cache_dir: str | None) -> None:
+        self.compiles: list[CompileRecord] = []
+        self._backend, self._devices, self._cache_dir = backend, devices, cache_dir
+        self._opened: Runtime | None = None
+
+    @property
+    def devices(self) -> Sequence[Device]:
+        return self._devices
+
+    @property
+    def num_process_compiles(self) -> int:
+        opened = self._jax()
+        return 0 if opened is None else opened.num_process_compiles
+
+    def compile(self, name: str, function: Callable[..., Any], *arguments: Any, **options: Any) -> Callable[..., Any]:
+        return self._backend.open(self._devices, self._cache_dir).compile(name, function, *arguments, **options)
+
+    def synchronize(self, value: Any) -> None:
+        """Without jax a value is there when it is returned."""
+        if (opened := self._opened or self._jax()) is not None:
+            opened.synchronize(value)
+
+    def stack(self) -> Stack:
+        """The runtime's part names the frameworks that the process has imported, and numpy, which this plugin needs."""
+        opened = self._jax()
+        stack = self._backend.bare_stack(self._devices) if opened is None else opened.stack()
+        others = [f"{name} {_version(name)}".rstrip() for name in imported_frameworks() if name != "jax"]
+        named = (f"numpy {metadata.version('numpy')}", *others, stack.runtime)
+        return dataclasses.replace(stack, runtime=", ".join(filter(None, named)))
+
+    def close(self) -> None:
+        """Other processes may use the host too."""
+
+    def telemetry(self) -> Telemetry:
+        return self._backend.telemetry(self._devices)
+
+    def _jax(self) -> Runtime | None:
+        if self._opened is None and "jax" in imported_frameworks():
+            self._opened = self._backend.open(self._devices, self._cache_dir)
+        return self._opened
+
+
+def imported_frameworks() -> tuple[str, ...]:
+    """Those that this process has imported."""
+    return tuple(name for name in FRAMEWORKS if sys.modules.get(name) is not None)
+
+
+def _version(module: str) -> str:
+    return str(getattr(sys.modules[module], "__version__", ""))
 
 
 def _with_facts(stack: Stack) -> Stack:

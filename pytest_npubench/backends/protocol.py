@@ -140,6 +140,8 @@ class Backend(Protocol):
     # declares: Family: what is asked of the family before a device is looked for. A backend of another distribution has
     # it; of ours families.py does.
     # open_torch(devices) -> Runtime: one in torch, for suites that run there. A backend may do without it.
+    # open_callables(devices, cache_dir) -> Runtime: one for callables of a user's own, where these need less than
+    # engines do. A backend may do without it.
     # classes(device) -> tuple[str, ...]: "gpu", "npu" or none, from a family that has devices of several classes. A
     # backend may do without it.
     # no_callables: str: why a callable of this process cannot run there, though devices are found: engines that open

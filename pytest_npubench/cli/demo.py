@@ -41,7 +41,7 @@ def test_total(npubench):
     npubench(total_of_squares)
 """
 REPORT = "report.html"
-OPTIONS = ("--npubench-other-load=1", "--npubench-lock-timeout=600", "-p", "no:cacheprovider", "--no-header")
+OPTIONS = ("--npubench-other-load=1", "--npubench-lock-timeout=60", "-p", "no:cacheprovider", "--no-header")
 LIMIT_S = 600.0
 
 
@@ -67,7 +67,8 @@ def run(arguments: argparse.Namespace) -> int:
     if not is_empty:
         raise StoreError(f"{arguments.output} is not empty: want a new folder")
     status = _show(arguments.output.resolve())
-    print(f"\nin {arguments.output}: test_demo.py, baselines/ and {REPORT}")
+    names = sorted(path.name for path in arguments.output.iterdir() if not path.name.startswith((".", "__")))
+    print(f"\nin {arguments.output}: {', '.join(names)}")
     return status
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 
 from pytest_npubench import backends, engines
+from pytest_npubench.backends.cpu import imported_frameworks
 from pytest_npubench.backends.protocol import Device, Runtime
 from pytest_npubench.core.families import declared
 from pytest_npubench.errors import DeviceUnavailableError, NpubenchError
@@ -32,7 +33,7 @@ class OpenDevices:
         self._on_fingerprint = on_fingerprint
         self._runs_python = runs_python
         self._runtimes: dict[tuple[Devices, str], Runtime] = {}
-        self._fingerprints: dict[tuple[Devices, str], tuple[Fingerprint, str]] = {}
+        self._fingerprints: dict[tuple[Devices, str, tuple[str, ...]], tuple[Fingerprint, str]] = {}
 
     def runtime(self, devices: Devices, framework: str = "jax") -> Runtime:
         """Raises DeviceUnavailableError where the device does not open."""
@@ -50,7 +51,9 @@ class OpenDevices:
     def _open(self, devices: Devices, framework: str) -> Runtime:
         family = backends.backend(devices[0].family)
         if framework == "jax":
-            return family.open(devices, self._cache)
+            opener = getattr(family, "open_callables", family.open) if self._runs_python else family.open
+            runtime: Runtime = opener(devices, self._cache)
+            return runtime
         if framework == "torch":
             return backends.open_torch(family, devices)
         return engines.engine(framework).open(family, devices, self._cache)
@@ -73,7 +76,8 @@ class OpenDevices:
         self._runtimes.clear()
 
     def _fingerprint(self, devices: Devices, framework: str) -> tuple[Fingerprint, str]:
-        if (devices, framework) not in self._fingerprints:
+        imported = imported_frameworks() if self._runs_python else ()  # which a test may do late
+        if (devices, framework, imported) not in self._fingerprints:
             stack = self.runtime(devices, framework).stack()
             python = _python() if self._runs_python and devices[0].family == "cpu" else ""
             facts = DeviceFacts(
@@ -90,8 +94,8 @@ class OpenDevices:
                 extra=(*stack.extra, ("devices", ", ".join(device.uuid or device.id for device in devices))),
             )
             fingerprint = collect(facts, self._root)
-            self._fingerprints[devices, framework] = fingerprint, self._on_fingerprint(fingerprint)
-        return self._fingerprints[devices, framework]
+            self._fingerprints[devices, framework, imported] = fingerprint, self._on_fingerprint(fingerprint)
+        return self._fingerprints[devices, framework, imported]
 
 
 def _software(framework: str) -> str:

@@ -27,6 +27,8 @@ Record = Mapping[str, Any]
 UPLOAD_TIMEOUT_S = 30.0
 PIPE_WIDTH = 160
 MOST_REASONS = 10
+LACKING = "not installed: pip install pytest-npubench["
+"""How each reason ends that names an extra."""
 NOTHING_ACCEPTED = "nothing accepted: no case ran"
 
 
@@ -43,7 +45,7 @@ def publish(session: BenchSession, exit_status: int, records: Sequence[Record]) 
         if settings.accept:
             done = accept_results(settings, exit_status, run_id(session.config)) if records else NOTHING_ACCEPTED
             session.notes.append(done)
-        if settings.report and records:
+        if settings.report and (records or _is_report_due(session)):
             session.notes.append(write_report(settings, settings.report, records))
         if records:
             write_texts(settings, records)
@@ -53,6 +55,12 @@ def publish(session: BenchSession, exit_status: int, records: Sequence[Record]) 
     if _lacks_judging(session, records) and not failed:
         return exit_status or ExitStatus.NOT_JUDGED
     return (exit_status or int(pytest.ExitCode.TESTS_FAILED)) if failed else 0
+
+
+def _is_report_due(session: BenchSession) -> bool:
+    """Whether a run without a case was asked for a report: by its command line, and not by what all runs share."""
+    option = session.config.option
+    return option.npubench_report is not None and not option.collectonly and not session.num_in_other_shards
 
 
 def write_texts(settings: Settings, records: Sequence[Record]) -> None:
@@ -129,13 +137,15 @@ def upload_history(settings: Settings) -> str:
 
 
 def write_report(settings: Settings, path: Path, records: Sequence[Record]) -> str:
-    """Write the HTML report. Raises OSError, StoreError; without the report extra it says what to install."""
+    """Write the HTML report. Raises OSError, and StoreError where no case ran or what writes it is not installed."""
     from pytest_npubench.store.baselines import Baselines
 
+    if not records:
+        raise StoreError(f"no HTML report {path}: no case ran")
     try:
         from pytest_npubench.reports.html import render_html
     except ImportError as error:
-        return f"no HTML report: {error.name} is not installed: pip install pytest-npubench[report]"
+        raise StoreError(f"no HTML report {path}: {error.name} is {LACKING}report]") from None
     accepted = Baselines.load(settings.baselines, missing_ok=True)
     _replace(path, render_html(records, read_journal(settings.journal), shown, accepted))
     return f"HTML report: {path}"
@@ -146,12 +156,24 @@ def write_skips(reporter: Any, reports: Sequence[Any]) -> None:
     Not where `-rs` prints them."""
     if reporter.hasopt("skipped"):
         return
-    reasons = Counter(plain(report.longrepr[2]).removeprefix("Skipped: ") for report in reports)
+    reasons = Counter(map(_reason, reports))
     reporter.section("npubench", sep="=")
     for reason, number in reasons.most_common(MOST_REASONS):
         reporter.write_line(f"{number} case{'s' if number > 1 else ''} skipped: {reason}")
     if (others := len(reasons) - MOST_REASONS) > 0:
         reporter.write_line(f"{others} more reason{'s' if others > 1 else ''}: pytest -rs prints all")
+
+
+def write_lacking(reporter: Any, reports: Sequence[Any]) -> None:
+    """Which extras would let more cases run, with their number."""
+    reasons = Counter(_reason(report) for report in reports)
+    for reason, number in reasons.most_common():
+        if LACKING in reason:
+            reporter.write_line(f"{counted(number, 'case')} skipped: {reason}")
+
+
+def _reason(report: Any) -> str:
+    return plain(report.longrepr[2]).removeprefix("Skipped: ")
 
 
 def write_summary(reporter: Any, session: BenchSession, records: Sequence[Record], skipped: Sequence[Any]) -> None:
@@ -178,6 +200,7 @@ def write_summary(reporter: Any, session: BenchSession, records: Sequence[Record
             reporter.write_line(alarms)
         reporter.write_line(plain(f"journal: {settings.journal}"))
     if skipped and not reporter.hasopt("skipped"):
+        write_lacking(reporter, skipped)
         reporter.write_line(f"{len(skipped)} cases skipped: pytest -rs says why, -m selects what is here")
     for note in session.notes:
         reporter.write_line(plain_lines(note), red=note.startswith("error"))

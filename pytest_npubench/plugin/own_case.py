@@ -9,6 +9,7 @@ def test_matmul(npubench):
 from __future__ import annotations
 
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -71,6 +72,10 @@ class Measure:
             wrong = wrong or str(error)
         if wrong:
             pytest.fail(plain_lines(wrong), pytrace=False)
+        if request.node.stash[DEVICES][0].family == "cpu" and not sys.modules.get("jax"):
+            jax_finds = pytest.MonkeyPatch()  # should the test import it
+            jax_finds.setenv("JAX_PLATFORMS", "cpu")
+            request.addfinalizer(jax_finds.undo)
         return cls(request, session, limits)
 
     def __call__(self, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Samples:
@@ -91,6 +96,8 @@ class Measure:
             with ending_with_the_journal():
                 fingerprint = self._session.devices.digest(self._devices)
             timing = self._time(function, arguments, keywords)
+            with ending_with_the_journal():  # the call may have imported a framework
+                fingerprint = self._session.devices.digest(self._devices)
             samples = Samples(name=self._request.node.name, samples_s=timing.samples_s)
             judgement = self._compared(_judge(samples, self._limits, timing))
         except (DeviceError, MeasurementError) as error:

@@ -11,6 +11,7 @@ import pytest
 
 from pytest_npubench import suites
 from pytest_npubench.backends import torch_missing, why_no_callables
+from pytest_npubench.backends.jax_probe import jax_missing
 from pytest_npubench.backends.protocol import Device, Probe
 from pytest_npubench.campaign.memory import why_not_fit
 from pytest_npubench.core.device_names import NEXT_STEP, spelled_characters
@@ -304,7 +305,9 @@ def _able(groups: Sequence[tuple[Device, ...]], expanded: ExpandedCase) -> tuple
     plan = expanded.plan
     if missing := expanded.why_not_served:
         return [], Skip(Miss.CANNOT_RUN, missing)
-    if plan.framework == "torch" and (missing := torch_missing(plan.spec.family)):
+    family = plan.spec.family
+    missing = jax_missing(family) if family == "cpu" else ""  # other families' devices are those that jax shows
+    if missing := missing or (torch_missing(family) if plan.framework == "torch" else ""):
         return [], Skip(Miss.CANNOT_RUN, missing)
     reasons = {group: why_not_fit(expanded.suite.memory, expanded.case, expanded.kind, plan, group) for group in groups}
     able = [group for group, reason in reasons.items() if not reason]

@@ -1,5 +1,6 @@
 """Which cases there are, which of them run, and what the others say: equal ids everywhere, probes only where needed."""
 
+import re
 from collections import Counter
 
 import pytest
@@ -150,13 +151,71 @@ def test_without_a_tpu_the_reason_names_what_jax_found(project):
     assert result.parseoutcomes().keys() == {"skipped", "deselected"}
 
 
+FRESH = {"NPUBENCH_TESTS_FRESH": "1"}
+PLAIN = """
+import sys
+
+import pytest
+
+
+@pytest.mark.cpu
+@pytest.mark.npubench(rounds=5)
+def test_plain(npubench):
+    npubench(sum, range(10_000))
+"""
+LATE = """
+
+@pytest.mark.cpu
+@pytest.mark.npubench(rounds=5)
+def test_late(npubench):
+    def product():
+        import jax.numpy as jnp
+
+        return jnp.ones(8) @ jnp.ones(8)
+
+    npubench(product)
+    assert sys.modules["jax"].config.jax_platforms == "cpu"
+"""
+
+
 def test_without_jax_the_reason_says_what_to_install(project):
     project.write("conftest.py", NO_JAX + (project.root / "conftest.py").read_text())
+    reasons = [f"jax is not installed: pip install pytest-npubench[{family}]" for family in ("tpu", "cpu")]
     result = project.run("-m", "tpu or cpu", "-rs")
     assert result.ret == 0
-    assert skipped(result).keys() == {
-        f"jax is not installed: pip install pytest-npubench[{family}]" for family in ("tpu", "cpu")
-    }
+    assert skipped(result).keys() == set(reasons)
+    project.write("test_plain.py", PLAIN)
+    result = project.run("-m", "tpu or cpu", "--npubench-other-load=1", env=FRESH)
+    assert result.ret == 0
+    assert result.parseoutcomes()["passed"] == 1  # what imports no framework needs none
+    assert [line.partition("skipped: ")[2] for line in result.outlines if "case" in line and "pip" in line] == reasons
+    (record,) = project.cases().values()
+    stack = project.journal().fingerprint(record["fingerprint"]).device
+    assert re.fullmatch(r"CPython 3\.\d+, numpy [\d.]+", stack.runtime)
+    assert stack.compiler is None
+
+
+def test_a_framework_is_part_of_the_stack_once_the_process_has_imported_it(project):
+    project.write("test_plain.py", PLAIN + LATE)
+    assert project.run("test_plain.py", "--npubench-other-load=1", env=FRESH).ret == 0
+    runtimes = [project.journal().fingerprint(one["fingerprint"]).device.runtime for one in project.records("case")]
+    assert ["jax" in runtime for runtime in runtimes] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("code", "arguments", "why"),
+    [
+        ("import sys\nsys.modules['jinja2'] = None\n", ("test_plain.py",), "jinja2 is not installed: pip install"),
+        ("", ("test_plain.py", "-k", "nothing"), "no case ran"),
+        ("", ("-m", "tpu"), "no case ran"),
+    ],
+)
+def test_a_report_that_was_asked_for_and_is_not_there_is_an_error(project, code, arguments, why):
+    project.write("conftest.py", code + (project.root / "conftest.py").read_text())
+    project.write("test_plain.py", PLAIN)
+    result = project.run(*arguments, "--npubench-other-load=1", "--npubench-report=r.html", env=FRESH)
+    assert result.ret in (1, 5)
+    result.stdout.fnmatch_lines([f"error: no HTML report *r.html: {why}*"])
 
 
 def test_a_probe_that_hangs_ends_in_a_skip(project):
