@@ -29,7 +29,8 @@ def test_defaults(settings, pytester):
     assert (found.hardware, found.report, found.compile_cache) == (None, None, None)
     unset = {"case_error": None, "mean_error": None, "predictors": (), "active_band": None}
     unset |= {"transfer": None, "no_graphs": False}
-    assert found.of_suites == unset
+    of_extensions = {"pair": None}
+    assert {**of_extensions, **found.of_suites} == unset | of_extensions
     assert (found.lock_timeout, found.probe_timeout) == (10.0, 120.0)
     assert (found.accept, found.resume) == (False, False)
     assert (found.margin, found.remeasure, found.compare_across) == (0.01, 2, ())
@@ -180,9 +181,17 @@ def test_a_process_that_measures_suspects_again_wants_samples_and_nothing_else(s
 def test_every_setting_has_an_option(settings):
     names = {option.name for option in OPTIONS} | {name.replace("-", "_") for name, _ in FLAGS}
     of_suites = {option.name for suite in suites.usable() for option in suite.options}
+    of_extensions = {"pair"}
     others = {"is_default_baselines", "remeasuring", "step_summary", "annotates", "of_suites"}
     assert set(Settings.__slots__) - others == names - of_suites
-    assert of_suites == {"case_error", "mean_error", "predictors", "active_band", "transfer", "no_graphs"}
+    assert of_suites - of_extensions == {
+        "case_error",
+        "mean_error",
+        "predictors",
+        "active_band",
+        "transfer",
+        "no_graphs",
+    }
 
 
 def test_a_limit_can_only_be_tightened(project):

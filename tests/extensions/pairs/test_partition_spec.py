@@ -111,6 +111,24 @@ def test_errors_say_where_and_what_is_allowed(tmp_path: Path, old: str, new: str
     assert what in str(caught.value)
 
 
+def test_on_cuda_the_pairs_that_can_pay_are_measured_and_the_host_is_asked_for() -> None:
+    """Two streams of one device, two devices (which are a group of two), the host's cores where a run names them."""
+    for name in ("nvidia-h100", "nvidia-h200", "nvidia-a100"):
+        plans = list(partition_plans(SHIPPED[name], "nightly"))
+        assert [(plan.pair, plan.spec.tensor_parallel) for plan in plans] == [("cuda-streams", 1), ("cuda-devices", 2)]
+        assert {"solver", "solver_regret", "precision"} <= set(plans[0].size.experiments)
+        (asked,) = partition_plans(SHIPPED[name], "nightly", "cuda-host")
+        assert (asked.key, asked.settings["pair"]) == (f"{name}-llama-8b-partition-cuda-host", "cuda-host")
+        cases = [plan.case("partition", "solver", (("operator", "ffn_down"),)) for plan in (*plans, asked)]
+        assert [dict(case.axes).get("pair") for case in cases] == [None, "cuda-devices", "cuda-host"]
+        assert len({case.id for case in cases} | {plan.key for plan in (*plans, asked)}) == 6
+        assert not list(partition_plans(SHIPPED[name], "nightly", "host"))
+    (option,) = suite("partition").options
+    assert option.read("openvino:NPU,GPU") == "openvino:NPU,GPU"
+    with pytest.raises(ValueError, match="want one of host, cuda-host, cuda-streams, cuda-devices"):
+        option.read("cuda-hosts")
+
+
 def test_offload_takes_no_lengths(tmp_path: Path) -> None:
     with pytest.raises(HardwareFileError, match=r"offload\.profile\.nightly\.lengths: unknown key"):
         _load(tmp_path, OFFLOAD + "lengths = [1]\n")
@@ -120,7 +138,7 @@ def test_offload_takes_no_lengths(tmp_path: Path) -> None:
 def test_what_is_shipped_names_pairs_models_and_experiments_that_exist(name: str) -> None:
     for profile in PROFILES:
         for plan in partition_plans(SHIPPED[name], profile):
-            assert_pair_exists(plan.partition.pair)
+            assert_pair_exists(plan.pair)
             assert plan.operator_names, plan.key
             assert set(plan.size.experiments) <= set(suite("partition").kinds)
             assert set(plan.size.models) <= set(OPERATOR_SHAPES)

@@ -104,7 +104,9 @@ def partition_plan() -> PartitionPlan:
         prefill_shares=(0.4,),
         profiles=(),
     )
-    return PartitionPlan(spec=SPEC, partition=partition, size=size(suite("partition").kinds), model="llama-8b-div8")
+    return PartitionPlan(
+        spec=SPEC, partition=partition, size=size(suite("partition").kinds), model="llama-8b-div8", pair="host"
+    )
 
 
 def split_visit(plan: PartitionPlan, point: PairPoint) -> Visit:

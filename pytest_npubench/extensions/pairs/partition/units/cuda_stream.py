@@ -23,11 +23,12 @@ _HostFunction = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
 class CudaStream:
-    """Raises UnitLostError where the device fails or a wait takes longer than timeout_s."""
+    """`stream`: one that is there, else a new one. Raises UnitLostError where the device fails or a wait takes longer
+    than timeout_s."""
 
-    def __init__(self, torch: Any, device: int, timeout_s: float) -> None:
+    def __init__(self, torch: Any, device: int, timeout_s: float, stream: Any = None) -> None:
         self.torch, self.device = torch, torch.device("cuda", device)
-        self.stream = torch.cuda.Stream(self.device)
+        self.stream = stream or torch.cuda.Stream(self.device)
         self.cache_bytes = int(torch.cuda.get_device_properties(device).L2_cache_size)
         self._timeout_s = timeout_s
         with self.entered():

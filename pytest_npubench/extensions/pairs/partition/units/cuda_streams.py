@@ -1,5 +1,6 @@
 """The units of `cuda-streams` and `cuda-devices`: torch eager in the GPU's role, CUDA graphs in the NPU's, on two
-streams of one device or on two devices."""
+streams of one device or on two devices. Two streams of one device have multiprocessors of their own; where the driver
+cannot split them they share all, and the units' names say so."""
 
 from __future__ import annotations
 
@@ -7,10 +8,12 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from pytest_npubench.errors import DeviceUnavailableError
 from pytest_npubench.extensions.pairs.partition.units.arena import SharedArena
 from pytest_npubench.extensions.pairs.partition.units.cores import pin_to
 from pytest_npubench.extensions.pairs.partition.units.cuda_unit import CudaGraphUnit, CudaUnit
 from pytest_npubench.extensions.pairs.partition.units.layer_run import LayerUnits
+from pytest_npubench.extensions.pairs.partition.units.sm_partition import split_streams
 from pytest_npubench.extensions.pairs.partition.units.torch_unit import import_torch_with_cuda
 
 
@@ -19,6 +22,16 @@ def open_units(arguments: Mapping[str, Any]) -> LayerUnits:
     pin_to(arguments["cores"][0])
     second = 1 if arguments["pair"] == "cuda-devices" else 0
     torch = import_torch_with_cuda(second + 1)
-    gpu = CudaUnit(torch, 0, arguments["timeout_s"])
-    npu = CudaGraphUnit(torch, second, arguments["timeout_s"], arena)
+    (gpu_stream, gpu_share), (npu_stream, npu_share) = ((None, ""), (None, "")) if second else _streams(torch)
+    gpu = CudaUnit(torch, 0, arguments["timeout_s"], gpu_stream, gpu_share)
+    npu = CudaGraphUnit(torch, second, arguments["timeout_s"], arena, npu_stream, npu_share)
     return LayerUnits(gpu, npu, arguments, arena, pids={"host": os.getpid()})
+
+
+def _streams(torch: Any) -> tuple[tuple[Any, str], tuple[Any, str]]:
+    """A stream for each unit, and what it has of the device in words."""
+    try:
+        (first, num_first), (second, num_second) = split_streams(torch, 0)
+    except DeviceUnavailableError as error:
+        return (None, f", {error}"), (None, f", {error}")
+    return (first, f", {num_first} multiprocessors"), (second, f", {num_second} multiprocessors")

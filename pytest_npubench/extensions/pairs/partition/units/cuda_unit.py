@@ -66,11 +66,12 @@ class CudaUnit:
     zero_copy = False
     mechanisms = CUDA_MECHANISMS
 
-    def __init__(self, torch: Any, device: int, timeout_s: float) -> None:
+    def __init__(self, torch: Any, device: int, timeout_s: float, stream: Any = None, share: str = "") -> None:
+        """share: in words what of the device the stream has."""
         self.torch = torch
-        self.name = f"{torch.cuda.get_device_name(device)} (cuda:{device}), eager"
+        self.name = f"{torch.cuda.get_device_name(device)} (cuda:{device}{share}), eager"
         self.copy_s = 0.0
-        self._stream = CudaStream(torch, device, timeout_s)
+        self._stream = CudaStream(torch, device, timeout_s, stream)
         self.cache_bytes = self._stream.cache_bytes
 
     def prepare(self, arrays: PartArrays) -> Callable[[], object]:
@@ -102,10 +103,13 @@ class CudaGraphUnit:
 
     mechanisms = CUDA_MECHANISMS
 
-    def __init__(self, torch: Any, device: int, timeout_s: float, arena: SharedArena) -> None:
+    def __init__(
+        self, torch: Any, device: int, timeout_s: float, arena: SharedArena, stream: Any = None, share: str = ""
+    ) -> None:
+        """share: in words what of the device the stream has."""
         self._torch, self._arena = torch, arena
-        self.name = f"{torch.cuda.get_device_name(device)} (cuda:{device}), CUDA graphs"
-        self._stream = CudaStream(torch, device, timeout_s)
+        self.name = f"{torch.cuda.get_device_name(device)} (cuda:{device}{share}), CUDA graphs"
+        self._stream = CudaStream(torch, device, timeout_s, stream)
         self.cache_bytes = self._stream.cache_bytes
         self._graphs: dict[str, tuple[Any, CudaProduct]] = {}
         self._submitted: list[tuple[str, Any, Any]] = []

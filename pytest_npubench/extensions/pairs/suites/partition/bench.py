@@ -34,7 +34,7 @@ class PartitionBench:
 
     def __init__(self, runtime: Runtime, plan: PartitionPlan) -> None:
         partition = plan.partition
-        units = open_pair(partition.pair, standard_sizes=partition.standard_sizes, tile=partition.tile)
+        units = open_pair(plan.pair, standard_sizes=partition.standard_sizes, tile=partition.tile)
         self._opened = OpenPair(units=units, plan=plan)
         self._units, self._plan = units, plan
         self._words = LastWords()

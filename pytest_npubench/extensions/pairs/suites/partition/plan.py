@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import product
 
 from pytest_npubench.campaign.plan import DevicePlan
+from pytest_npubench.core.case import Axes, Case
 from pytest_npubench.core.families import declared
 from pytest_npubench.core.hardware import HardwareSpec
 from pytest_npubench.extensions.pairs.partition.matmul import Matmul
@@ -13,17 +15,28 @@ from pytest_npubench.extensions.pairs.partition.model_shapes import distinct, op
 from pytest_npubench.extensions.pairs.partition.options import SplitOptions
 from pytest_npubench.extensions.pairs.suites.partition.spec import PartitionSize, PartitionSpec
 
+TWO_DEVICES = "cuda-devices"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionPlan(DevicePlan):
-    """One hardware file, model and run size."""
+    """One hardware file, model, pair of units and run size."""
 
     partition: PartitionSpec
     size: PartitionSize
+    pair: str
 
     @property
     def key(self) -> str:
-        return f"{self.spec.name}-{self.model}-partition"
+        return f"{self.spec.name}-{self.model}-partition{'' if self.is_first_pair else f'-{self.pair}'}"
+
+    @property
+    def is_first_pair(self) -> bool:
+        return self.pair == self.partition.pair
+
+    def case(self, suite: str, kind: str, axes: Axes) -> Case:
+        pair: Axes = () if self.is_first_pair else (("pair", self.pair),)
+        return DevicePlan.case(self, suite, kind, (*axes, *pair))
 
     @property
     def framework(self) -> str:
@@ -34,7 +47,7 @@ class PartitionPlan(DevicePlan):
     def settings(self) -> Mapping[str, object]:
         partition = self.partition
         return {
-            "pair": partition.pair,
+            "pair": self.pair,
             "standard_sizes": partition.standard_sizes,
             "tile": partition.tile,
             "decode_shares": partition.decode_shares,
@@ -70,10 +83,12 @@ class PartitionPlan(DevicePlan):
         )
 
 
-def partition_plans(spec: HardwareSpec, profile: str) -> Iterator[PartitionPlan]:
-    """One for each model that the hardware file splits in this profile."""
+def partition_plans(spec: HardwareSpec, profile: str, asked_pair: str | None = None) -> Iterator[PartitionPlan]:
+    """One for each pair and model that the hardware file splits in this profile. A pair of two devices wants a group of
+    two, or its cases are skipped."""
     partition = spec.section(PartitionSpec)
     size = partition.size(profile) if partition else None
     if partition and size:
-        for model in size.models:
-            yield PartitionPlan(spec=spec, partition=partition, size=size, model=model)
+        for pair, model in product(partition.pairs(asked_pair), size.models):
+            of_pair = replace(spec, tensor_parallel=2) if pair == TWO_DEVICES else spec
+            yield PartitionPlan(spec=of_pair, partition=partition, size=size, model=model, pair=pair)

@@ -1,6 +1,6 @@
 """The partition part of a hardware file: which pair of units runs which models, on what grid, how long.
 
-[partition] names the pair (pairs/partition/units), the token counts that the static unit has graphs for, its
+[partition] names the pairs (pairs/partition/units), the token counts that the static unit has graphs for, its
 tile in weight rows, and the shares of the rows that the GPU may get in decode and in prefill (HeteroInfer, Table 3, has
 quarters there and fifths here). [partition.profile.*] says what a run of that profile does; one that is not named does
 nothing.
@@ -33,9 +33,12 @@ class PartitionSize(RunLength):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionSpec:
-    """How a device is split. Shares are the GPU's part of the weight rows."""
+    """How a device is split. Shares are the GPU's part of the weight rows. further_pairs are measured as well as
+    `pair`, asked_pairs only where --npubench-pair names them; their cases have an axis with the pair's name."""
 
     pair: Text
+    further_pairs: Texts = ()
+    asked_pairs: Texts = ()
     models: Texts
     standard_sizes: Counts
     tile: Count = 1
@@ -47,6 +50,12 @@ class PartitionSpec:
         """Raises WrongEntryError where a profile names a model that the section does not."""
         for size in self.profiles:
             check_within(f"profile.{size.name}.models", size.models, self.models)
+
+    def pairs(self, asked: str | None) -> tuple[str, ...]:
+        """Those to measure: the one that a run asks for, where the device has it, else all but the asked_pairs."""
+        if asked is None:
+            return (self.pair, *self.further_pairs)
+        return tuple(pair for pair in (self.pair, *self.further_pairs, *self.asked_pairs) if pair == asked)
 
     def size(self, profile: str) -> PartitionSize | None:
         """The run size of that name; None where the profile splits nothing."""

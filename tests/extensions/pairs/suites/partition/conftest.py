@@ -68,7 +68,7 @@ def partition_plan(*, model: str = MODEL, standard_sizes: tuple[int, ...] = (16,
         max_rounds=2,
         budget_s=1.0,
     )
-    return PartitionPlan(spec=SPEC, partition=partition, size=replace(known, **size), model=model)
+    return PartitionPlan(spec=SPEC, partition=partition, size=replace(known, **size), model=model, pair="host")
 
 
 def cases(plan: PartitionPlan, name: str) -> list[Case]:

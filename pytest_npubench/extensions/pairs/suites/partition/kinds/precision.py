@@ -58,7 +58,7 @@ class PrecisionKind(PartitionExperiment):
 
     def axes(self, plan: PartitionPlan) -> Iterable[Axes]:
         """The axes, without operators whose columns fill no group of 4-bit weights."""
-        if plan.partition.pair.startswith(OPENVINO):
+        if plan.pair.startswith(OPENVINO):
             return ()
         names = [name for name in plan.operator_names if plan.matmul(name, 1).cols % GROUP == 0]
         return tuple((("operator", name), ("phase", phase)) for name in names for phase in ("prefill", "decode"))
