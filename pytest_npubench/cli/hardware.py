@@ -116,10 +116,16 @@ def check(paths: Sequence[Path], *, as_json: bool = False) -> int:
         for file in files:
             try:
                 spec = load_hardware(file)
-                too_large = _too_large(spec)
-                right.append({"path": file, "title": spec.title, "does_not_fit": too_large})
+                too_large, unverified = _too_large(spec), spec.peak.unverified
+                right.append(
+                    {"path": file, "title": spec.title, "does_not_fit": too_large, "unverified": list(unverified)}
+                )
                 if not as_json:
-                    say(f"{file}: {spec.title}: no fault found{''.join(f'; {what}' for what in too_large)}")
+                    remarks = [
+                        *too_large,
+                        *([f"not read in their source: {', '.join(unverified)}"] if unverified else []),
+                    ]
+                    say(f"{file}: {spec.title}: no fault found{''.join(f'; {what}' for what in remarks)}")
             except HardwareFileError as error:
                 errors.append(str(error))
     if as_json:
@@ -277,7 +283,11 @@ def _peaks(spec: HardwareSpec) -> list[str]:
         ("interconnect", spec.peak.interconnect_bandwidth_bytes_per_s),
     ]
     published = [(name, figure) for name, figure in figures if figure is not None]
+    unverified = (
+        [f"          not read in their source: {', '.join(spec.peak.unverified)}"] if spec.peak.unverified else []
+    )
     lines = [line for name, figure in published for line in _figure(name, figure)] or ["peak      not published"]
+    lines += unverified
     ridges = [f"{dtype} {ridge:.1f}" for dtype in spec.peak.flops_per_s if (ridge := spec.ridge_flops_per_byte(dtype))]
     return [*lines, f"ridge     FLOP per byte: {', '.join(ridges)}"] if ridges else lines
 

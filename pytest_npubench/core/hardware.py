@@ -116,7 +116,8 @@ class Peak:
     """What the maker publishes for one chip, dense; None or absent where it publishes nothing.
 
     interconnect_bandwidth_bytes_per_s is what one chip sends to the others of its group, in one direction. `source` is
-    that of the figures that name none.
+    that of the figures that name none. `unverified` names those that nobody has read in their source: dtypes, or keys
+    of this table.
     """
 
     source: Annotated[str, text(SOURCE)] = ""
@@ -124,10 +125,12 @@ class Peak:
     memory_bandwidth_bytes_per_s: _BytesPerS | None = None
     memory_bytes: Annotated[Memory, partial(_in_base_unit, units=MEMORY_UNITS)] | None = None
     interconnect_bandwidth_bytes_per_s: _BytesPerS | None = None
+    unverified: Texts = ()
 
 
 def sourced(peak: Peak) -> Peak:
-    """The peaks, each with its source. Raises WrongEntryError where one has none."""
+    """The peaks, each with its source. Raises WrongEntryError where one has none, and where a figure that is not there
+    is called unverified."""
 
     def with_source(name: str, figure: FigureT) -> FigureT:
         if not (source := figure.source or peak.source):
@@ -135,6 +138,9 @@ def sourced(peak: Peak) -> Peak:
         return replace(figure, source=source)
 
     others = {name: figure for name in OTHER_PEAKS if (figure := getattr(peak, name)) is not None}
+    for name in peak.unverified:
+        if name not in (figures := (*peak.flops_per_s, *others)):
+            raise WrongEntryError("unverified", f"{name!r} is no figure here; want some of {', '.join(figures)}")
     return replace(
         peak,
         flops_per_s={dtype: with_source(f"flops_per_s.{dtype}", figure) for dtype, figure in peak.flops_per_s.items()},

@@ -300,6 +300,17 @@ def test_new_describes_this_processor(call: Run, tmp_path: Path, monkeypatch: py
     assert "want a file NAME.toml that is not there yet" in again.error
 
 
+def test_figures_that_nobody_has_read_in_their_source_are_named(call: Run, tmp_path: Path) -> None:
+    path = tmp_path / "small.toml"
+    path.write_text(SMALL_GPU.replace("[peak]", '[peak]\nunverified = ["memory_bytes"]'), encoding="utf-8")
+    assert call("hardware", "--check", path).out.rstrip().endswith("; not read in their source: memory_bytes")
+    assert call("hardware", "--check", path, "--json").json["right"][0]["unverified"] == ["memory_bytes"]
+    assert "not read in their source: memory_bytes" in call("hardware", path).out
+    path.write_text(SMALL_GPU.replace("[peak]", '[peak]\nunverified = ["fp9"]'), encoding="utf-8")
+    answer = call("hardware", "--check", path)
+    assert (answer.status, "peak.unverified: 'fp9' is no figure here; want some of" in answer.error) == (1, True)
+
+
 SPECS = load_all([default_directory()])
 LIKE_H100 = [name for name, spec in SPECS.items() if spec.like == "nvidia-h100"]
 
