@@ -78,22 +78,16 @@ class Observation:
 
     @classmethod
     def of_metric(cls, case: str, digest: str, metric: Metric, *, is_disturbed: bool = False) -> Observation:
-        made = cls.of_quantity(case, digest, metric.name, metric, metric.processes)
-        return replace(made, is_disturbed=is_disturbed)
-
-    @classmethod
-    def of_quantity(
-        cls, case: str, digest: str, metric: str, quantity: Metric | Quantity, processes: tuple[tuple[float, ...], ...]
-    ) -> Observation:
         return cls(
             case=case,
             digest=digest,
-            metric=metric,
-            unit=quantity.unit,
-            better=quantity.better,
-            gate=quantity.gate,
-            margin=quantity.margin,
-            processes=processes,
+            metric=metric.name,
+            unit=metric.unit,
+            better=metric.better,
+            gate=metric.gate,
+            margin=metric.margin,
+            processes=metric.processes,
+            is_disturbed=is_disturbed,
         )
 
 

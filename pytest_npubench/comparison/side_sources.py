@@ -11,7 +11,7 @@ Worked example: "history:.npubench/history.db?driver=570.86&since=2026-11-01".
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 from urllib.parse import parse_qsl, urlencode
@@ -106,8 +106,9 @@ def _baselines_side(label: str, directory: Path) -> Side:
                 new = _OpenSource(started_at=began, facts=facts, whole=stack is not None)
                 source = sessions.setdefault((session.session, file.key), new)
                 for metric, kept in session.metrics.items():
-                    source.observations[current, metric] = Observation.of_quantity(
-                        current, digest, metric, case.metrics[metric], kept.processes
+                    quantity = asdict(case.metrics[metric])
+                    source.observations[current, metric] = Observation(
+                        case=current, digest=digest, metric=metric, processes=kept.processes, **quantity
                     )
     return make_side(label, (source.closed(name, [name]) for (name, _), source in sessions.items()))
 

@@ -49,7 +49,6 @@ DTYPES = ("fp32", "tf32", "bf16", "fp16", "fp8", *INTEGER_DTYPES)
 Dtype = Annotated[str, one_of(DTYPES)]
 OTHER_PEAKS = ("memory_bandwidth_bytes_per_s", "memory_bytes", "interconnect_bandwidth_bytes_per_s")
 SOURCE = "the document that states the figure, with its address"
-ANY = "*"
 SERVER = "server"
 
 SectionT = TypeVar("SectionT")
@@ -403,5 +402,5 @@ class HardwareSpec:
     def slo_for(self, model: str, workload: str) -> SloSpec | None:
         """The most specific entry: both names, then the model's, then the workload's, then the one for all."""
         slos = {(slo.model, slo.workload): slo for slo in self.slos}
-        wanted = ((model, workload), (model, ANY), (ANY, workload), (ANY, ANY))
+        wanted = ((model, workload), (model, "*"), ("*", workload), ("*", "*"))
         return next((slos[names] for names in wanted if names in slos), None)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 
 from pytest_npubench.comparison.change_origin import day_of, origin
@@ -181,7 +181,7 @@ class Regression:
     @cached_property
     def _metrics(self) -> tuple[Observation, ...]:
         return tuple(
-            Observation.of_quantity(case, digest, metric, quantity, ())
+            Observation(case=case, digest=digest, metric=metric, processes=(), **asdict(quantity))
             for case, digest in self.collected
             for metric, quantity in self.baselines.quantities(case, digest=digest).items()
             if quantity.gate in STATISTICAL
