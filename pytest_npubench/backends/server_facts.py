@@ -75,8 +75,8 @@ class ServerFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Reply:
-    """location: where a redirect points. coding: of the body, empty for none."""
+class Reply:
+    """An answer to a GET. location: where a redirect points. coding: of the body, empty for none."""
 
     status: int
     software: str
@@ -97,7 +97,7 @@ def ask_server(address: ServerAddress, timeout_s: float) -> ServerFacts:
     """Raises DeviceUnavailableError where the server does not list its models in timeout_s and none is named,
     AccessRefusedError where it wants another key for that, ConfigError on a key or certificates that cannot be used."""
     deadline_s = monotonic() + timeout_s
-    listed = _get(address, f"{address.url.rstrip('/')}/models", deadline_s)
+    listed = reply_of(address, f"{address.url.rstrip('/')}/models", deadline_s)
     if listed.status in (401, 403) and address.model is None:  # a key may be for answers alone
         whose = f"the key in {address.key_variable}" if address.key_variable else "a client without a key"
         raise AccessRefusedError(f"the server at {address.url} does not take {whose} (HTTP {listed.status})")
@@ -113,7 +113,7 @@ def ask_server(address: ServerAddress, timeout_s: float) -> ServerFacts:
     )
 
 
-def _why_no_list(address: ServerAddress, listed: _Reply, document: Any) -> str | None:
+def _why_no_list(address: ServerAddress, listed: Reply, document: Any) -> str | None:
     if listed.location:
         return f"/models redirects to {redirected_to(listed.location)} (HTTP {listed.status}); give that address"
     if listed.status != 200:
@@ -147,7 +147,7 @@ def _software(address: ServerAddress, models: list[dict[str, Any]], header: str,
     path, field = VERSIONS.get(owner, VERSION)
     root = address.url.rstrip("/").removesuffix("/v1")
     try:
-        reply = _get(address, root + path, deadline_s)
+        reply = reply_of(address, root + path, deadline_s)
     except DeviceUnavailableError:
         return owner or header or None
     document = reply.document if reply.status == 200 else None
@@ -157,8 +157,8 @@ def _software(address: ServerAddress, models: list[dict[str, Any]], header: str,
     return f"{owner or header or 'server'} {shown(version)}"
 
 
-def _get(address: ServerAddress, url: str, deadline_s: float) -> _Reply:
-    """Raises DeviceUnavailableError, ConfigError."""
+def reply_of(address: ServerAddress, url: str, deadline_s: float) -> Reply:
+    """What the server answers a GET with, whatever its status. Raises DeviceUnavailableError, ConfigError."""
     headers = {"Accept": "application/json", "Accept-Encoding": "identity", "Connection": "close"}
     headers |= address.secret_headers()
     parts = urlsplit(url)
@@ -171,7 +171,7 @@ def _get(address: ServerAddress, url: str, deadline_s: float) -> _Reply:
         response.begin()
         is_redirect = 300 <= response.status < 400
         coding = shown(response.headers.get("Content-Encoding", ""))
-        return _Reply(
+        return Reply(
             status=response.status,
             software=shown(response.headers.get("Server", "")),
             location=response.headers.get("Location", "") if is_redirect else "",

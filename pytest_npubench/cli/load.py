@@ -153,6 +153,7 @@ def loaded(arguments: argparse.Namespace) -> dict[str, Any]:
     """What was asked for and what came out, as plain data. Raises NpubenchError."""
     from pytest_npubench.cli.run_files import new_content, requests_text
     from pytest_npubench.suites.server.blocks import load_block
+    from pytest_npubench.suites.server.own_figures import Watch
 
     slo, asked = _slo(arguments), _asked(arguments)
     loader = asked.loader
@@ -163,7 +164,8 @@ def loaded(arguments: argparse.Namespace) -> dict[str, Any]:
     print(sending, file=sys.stderr, flush=True)
     with new_content(arguments.requests_out) if arguments.requests_out else nullcontext() as file:
         _warm_up(arguments, asked, requests)
-        run = loader.send(requests, str(arguments.seed), arguments.processes)
+        with Watch(asked.address) as watch:
+            run = loader.send(requests, str(arguments.seed), arguments.processes)
         block = load_block(run, requests, rate_per_s=arguments.rate, slo=slo)
         if file:
             file.write(requests_text(block.records).encode())
@@ -173,6 +175,7 @@ def loaded(arguments: argparse.Namespace) -> dict[str, Any]:
         **_outcome(block, arguments.attainment or WANTED, run),
         "reasons": _reasons(run.answers, loader),
         "remarks": _remarks(run.answers),
+        "server_says": asdict(watch.figures),
     }
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pytest_npubench.core.plain_table import PlainTable, cell, plain_console, written
-from pytest_npubench.reports.number_text import figures, milliseconds, plain
+from pytest_npubench.reports.number_text import figure, figures, milliseconds, plain
 
 NARROWEST = 100
 TIMES = ("ttft_mean_s", "ttft_p99_s", "tbt_p99_s", "e2e_mean_s")
@@ -45,8 +45,28 @@ def _heading(answer: Mapping[str, Any]) -> list[str]:
         f"counted    {counted or 'none'}",
         *(f"remark     {line}" for line in _remark_lines(answer)),
         f"client     dispatch lag {lag} and loop stalls {stall} at p99, worst stall {worst}",
+        f"its own    {_own_figures(answer['server_says'])}",
         f"SLO        {_limits_text(answer)}",
     ]
+
+
+def _own_figures(says: Mapping[str, Any]) -> str:
+    """What the server says of itself at /metrics, over the same seconds."""
+    if says["why"]:
+        return str(says["why"])
+    parts = [f"queue {figure(says['queue_mean_s'], 's')} a request"] if says["queue_mean_s"] is not None else []
+    for name in ("running", "waiting"):
+        if says[f"{name}_mean"] is not None:
+            parts.append(f"{plain(says[f'{name}_mean'])} {name} ({plain(says[f'{name}_most'])} at most)")
+    fractions = {"kv_usage_mean": "KV use", "kv_usage_most": "at most", "prefix_hit": "prefix hits"}
+    parts += [
+        f"{words} {says[f'{name}_fraction']:.1%}"
+        for name, words in fractions.items()
+        if says[f"{name}_fraction"] is not None
+    ]
+    if says["num_preemptions"] is not None:
+        parts.append(f"{plain(says['num_preemptions'])} preemptions")
+    return ", ".join(parts)
 
 
 def _remark_lines(answer: Mapping[str, Any]) -> Iterator[str]:

@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("aiohttp", reason="aiohttp is not installed: pip install pytest-npubench[http]")
 
+from aiohttp import web
 from campaign.server.stand_in import StandIn, refuses, sometimes, streams
 
 from pytest_npubench.engines.http import shared_load
@@ -130,6 +131,7 @@ def test_the_table_says_who_was_asked_and_what_came_out(load):
         "ttft_mean_s",
         "tbt_worst_s",
         "loop_stall_p99_s",
+        "its own    no /metrics: HTTP 404",
     ):
         assert words in answer.out
     assert "expert" not in answer.out
@@ -205,6 +207,26 @@ def test_a_turn_comes_after_its_think_time_and_brings_what_was_said(load, tmp_pa
     assert metrics["ttft_p99_s"] < 0.5, "the think time is no part of a TTFT"
     refused = load(StandIn(known=KNOWN), "--prompts", path, "--processes", 2)
     assert "the turns of a conversation are sent by one process" in refused.err
+
+
+def test_the_servers_own_figures_stand_beside_ours(load):
+    stand_in, own = StandIn(known=KNOWN), stand_in_metrics("sglang:num_running_reqs 4\nsglang:token_usage 0.25\n")
+    stand_in.application = lambda made=stand_in.application: own(made())
+    assert load(stand_in, "--json").json["server_says"]["kv_usage_mean_fraction"] == 0.25
+    assert "its own    4 running (4 at most), KV use 25.0%, at most 25.0%\n" in load(stand_in).out
+
+
+def stand_in_metrics(text):
+    """Adds /metrics with that text to an application."""
+
+    async def metrics(request):
+        return web.Response(text=text)
+
+    def added(app):
+        app.router.add_get("/metrics", metrics)
+        return app
+
+    return added
 
 
 def test_a_prefix_cache_is_hit_by_the_share_that_was_asked_for(load):
