@@ -25,11 +25,11 @@ from pathlib import Path
 from typing import Any
 
 from pytest_npubench.core.documents import json_value
-from pytest_npubench.core.regular_file import SMALL_BYTES, read_text, replace_text
+from pytest_npubench.core.regular_file import SMALL_BYTES, read_text, replace_text, replacing
 from pytest_npubench.errors import NightlyError
 from pytest_npubench.store.journal_format import MAX_BYTES
 from pytest_npubench.store.journal_reader import read_journal
-from pytest_npubench.store.line_file import read_whole
+from pytest_npubench.store.line_file import lines_before, opened_whole
 
 LOCK_TIMEOUT_S = 10.0
 LOCK_POLL_S = 0.1
@@ -161,7 +161,8 @@ def default_state_path(environment: Mapping[str, str], repository: str, name: st
 def write_sessions(journal: Path, sessions: Collection[str], target: Path) -> None:
     """Writes the journal's lines of these sessions, in their order, without damaged sessions. Raises OSError,
     JournalError."""
-    kept = [line for session in read_journal(journal).sessions if session.id in sessions for line in session.lines]
+    kept = {line for session in read_journal(journal).sessions if session.id in sessions for line in session.lines}
     target.parent.mkdir(parents=True, exist_ok=True)
-    lines = read_whole(journal, MAX_BYTES).decode("ascii", errors="replace").split("\n")
-    replace_text(target, "".join(f"{lines[number - 1]}\n" for number in sorted(kept)))
+    with opened_whole(journal, MAX_BYTES) as (file, end, _), replacing(target) as written:
+        lines = enumerate(lines_before(file, end), start=1)
+        written.writelines(line + b"\n" for number, (_, line) in lines if number in kept)

@@ -8,6 +8,7 @@ Nobody can tell whose a line was that cannot be read, so it leaves out every ses
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,7 +27,8 @@ from pytest_npubench.store.journal_format import (
     version_text,
 )
 from pytest_npubench.store.json_text import JsonError, decode, take
-from pytest_npubench.store.line_file import SEARCH_BYTES, read_whole
+from pytest_npubench.store.line_file import SEARCH_BYTES, lines_before, opened_whole
+from pytest_npubench.store.stored_record import AT_ONCE, JournalFile, StoredRecord
 
 Record = Mapping[str, Any]
 NUM_NAMED = 3
@@ -150,7 +152,7 @@ class Journal:
                 of_sessions[session] = self._gone_on_from(of_sessions, session, index)
             of_sessions[session][index] = record
         latest = next((of_sessions[session] for session in self._latest_first() if session in of_sessions), {})
-        return tuple(latest[index] for index in sorted(latest))
+        return tuple(dict(latest[index]) for index in sorted(latest))
 
     def compiles(self, campaign_digest: str | None, fingerprint: str) -> tuple[CompileRecord, ...]:
         """What was compiled for a campaign, the latest record of each binary."""
@@ -204,23 +206,18 @@ def read_journal(path: Path) -> Journal:
     Raises JournalError where the file is missing, not a regular file, too large or not a journal; FormatVersionError
     where a session was written in a version that is not known. Damaged lines do not raise: see `Journal.damage`.
     """
+    number = 0
     try:
-        raw = read_whole(path, MAX_BYTES)
+        with opened_whole(path, MAX_BYTES) as (file, end, num_torn):
+            check_head(path, os.pread(file.fileno(), SEARCH_BYTES, 0))
+            reading = _Reading(path, JournalFile(path, file.fileno()))
+            for number, (offset, line) in enumerate(lines_before(file, end), start=1):
+                reading.add(number, line, offset)
     except OSError as error:
         raise JournalError(f"journal {path}: {error.strerror}") from error
-    check_head(path, raw[:SEARCH_BYTES])
-    *lines, tail = raw.split(b"\n")
-    reading = _Reading(path)
-    for number, line in enumerate(lines, start=1):
-        reading.add(number, line)
-    torn = [
-        f"before line {number}: {record['num_bytes']} bytes of a line whose writer was killed"
-        for number, record in reading.records
-        if record["record"] == "torn"
-    ]
-    if tail:
-        torn.append(f"line {len(lines) + 1}: {len(tail)} bytes without a line end; their writer was killed")
-    return reading.journal(tuple(torn))
+    if num_torn:
+        reading.torn.append(f"line {number + 1}: {num_torn} bytes without a line end; their writer was killed")
+    return reading.journal()
 
 
 @dataclass(slots=True)
@@ -237,14 +234,15 @@ class _OpenSession:
 class _Reading:
     """A journal while its lines are read one after the other."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, file: JournalFile) -> None:
+        self._path, self._file = path, file
         self._sessions: dict[str, _OpenSession] = {}
         self._damage: list[Damage] = []
-        self.records: list[tuple[int, Record]] = []
+        self._records: list[Record] = []
+        self.torn: list[str] = []
 
-    def add(self, line_number: int, line: bytes) -> None:
-        """Take the next line. Raises FormatVersionError."""
+    def add(self, line_number: int, line: bytes, offset: int) -> None:
+        """Take the next line, which begins at that byte. Raises FormatVersionError."""
         body, number = unsealed(line) or (line, None)
         session: str | None = None
         try:
@@ -252,13 +250,14 @@ class _Reading:
             if number is None:
                 raise JsonError("its check sum does not fit")
             session = take(record, "session", (str,))
-            self._add_record(line_number, self._sessions.setdefault(session, _OpenSession()), record, number)
+            opened = self._sessions.setdefault(session, _OpenSession())
+            self._add_record(line_number, opened, record, number, offset)
         except JsonError as error:
             column = f" column {error.column}" if error.column else ""
             still_open = (name for name, opened in self._sessions.items() if not opened.has_ended)
             self._note(line_number, f"{column}: {error}", *(still_open if session is None else [session]))
 
-    def journal(self, torn: tuple[str, ...]) -> Journal:
+    def journal(self) -> Journal:
         bad = {session for damage in self._damage for session in damage.sessions}
         whole: list[Session] = []
         damaged: list[DamagedSession] = []
@@ -271,13 +270,13 @@ class _Reading:
         return Journal(
             path=self._path,
             sessions=tuple(whole),
-            records=tuple(record for _, record in self.records if record["session"] not in bad),
-            torn=torn,
+            records=tuple(record for record in self._records if record["session"] not in bad),
+            torn=tuple(self.torn),
             damage=tuple(self._damage),
             damaged=tuple(damaged),
         )
 
-    def _add_record(self, line_number: int, session: _OpenSession, record: Record, number: int) -> None:
+    def _add_record(self, line_number: int, session: _OpenSession, record: Record, number: int, offset: int) -> None:
         """Raises JsonError where the record is not what its kind requires, FormatVersionError."""
         session.lines.append(line_number)
         is_header = record.get("record") == "session"
@@ -290,9 +289,14 @@ class _Reading:
         if is_header:
             session.header = record
             return
-        session.records.append(record)
-        session.has_ended = session.has_ended or record["record"] == "end"
-        self.records.append((line_number, record))
+        kind = record["record"]
+        session.has_ended = session.has_ended or kind == "end"
+        if kind == "torn":
+            num_bytes = record["num_bytes"]
+            self.torn.append(f"before line {line_number}: {num_bytes} bytes of a line whose writer was killed")
+        kept = record if kind in AT_ONCE else StoredRecord(self._file, offset, record)
+        session.records.append(kept)
+        self._records.append(kept)
 
     def _check_version(self, line_number: int, record: Record) -> None:
         form, version = take(record, "format", (str,)), take(record, "version", (int,))

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from pytest_npubench.core import regular_file
 
@@ -65,12 +66,27 @@ class LineFile:
             raise
 
 
-def read_whole(path: Path, max_bytes: int) -> bytes:
-    """The file's bytes with no append half done. Raises OSError, also for what regular_file.py refuses."""
+@contextmanager
+def opened_whole(path: Path, max_bytes: int) -> Iterator[tuple[BinaryIO, int, int]]:
+    """The file for reading, where its last whole line ends, and the bytes of a torn line behind that.
+
+    No append is half done there. Raises OSError, also for what regular_file.py refuses.
+    """
     with regular_file.opened(path, max_bytes) as file:
         with suppress(OSError):  # a file system without locks still lets us read; a torn end is told apart anyway
             fcntl.flock(file, fcntl.LOCK_SH)
-        return regular_file.read_rest(file, max_bytes)
+        end, size = _end_of_lines(file.fileno())
+        with suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_UN)
+        yield file, end, size - end
+
+
+def lines_before(file: BinaryIO, end: int) -> Iterator[tuple[int, bytes]]:
+    """Each line before that place, without its line end, and where it begins."""
+    start = 0
+    while start < end and (line := file.readline()):
+        yield start, line.removesuffix(b"\n")
+        start += len(line)
 
 
 @contextmanager
@@ -84,6 +100,14 @@ def _locked(descriptor: int) -> Iterator[None]:
 
 def _drop_torn_tail(descriptor: int) -> int:
     """Cut the file after its last newline: what stands behind it was never acknowledged. Returns the bytes cut."""
+    end, size = _end_of_lines(descriptor)
+    if end < size:
+        os.ftruncate(descriptor, end)
+    return size - end
+
+
+def _end_of_lines(descriptor: int) -> tuple[int, int]:
+    """Where the last whole line ends, and the file."""
     size = os.fstat(descriptor).st_size
     end = size
     while end > 0:
@@ -93,9 +117,7 @@ def _drop_torn_tail(descriptor: int) -> int:
             end = start + newline + 1
             break
         end = start
-    if end < size:
-        os.ftruncate(descriptor, end)
-    return size - end
+    return end, size
 
 
 def _write_whole(descriptor: int, line: bytes) -> None:

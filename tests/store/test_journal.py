@@ -5,6 +5,7 @@ import json
 import os
 import re
 import threading
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -346,6 +347,26 @@ def test_a_record_of_wrong_types_is_named_though_its_check_sum_fits(journal, pat
     lines = read_lines(path)
     write_lines(path, [*lines, round_record(0, session=journal.session) | {"points": {"b128": ["fast"]}}, lines[1]])
     assert damage(path) == [(3, ": points.b128[0]: want a number, found a string")]
+
+
+def test_rounds_and_notes_stay_on_the_disk_until_they_are_asked_for(journal, path):
+    """30,000 lines of 200 bytes are 60 MB of dictionaries."""
+    lines = [round_record(index, session=journal.session) for index in range(30_000)]
+    write_lines(path, [*read_lines(path), *lines])
+    tracemalloc.start()
+    try:
+        read = read_journal(path)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(read.records) == 30_000
+    assert peak_bytes < 10 * 2**20
+    path.rename(path.with_name("elsewhere"))  # as write_sessions does: another file takes the name
+    assert {**read.records[20_000]} == lines[20_000] == dict(read.records[20_000])
+    assert [record["round"] for record in read.records] == list(range(30_000))
+    path.with_name("elsewhere").write_bytes(b"")
+    with pytest.raises(JournalError, match="was written over while it was read"):
+        read.records[5]["points"]
 
 
 def test_a_text_nested_deeply_is_named_before_anything_walks_it(journal, path):
