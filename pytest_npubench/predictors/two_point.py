@@ -6,11 +6,9 @@ each (l - 1; l in literal mode) and m the prefills in one E2E (the batch size N,
     TBT_b = (E2 - E1) / (T2 - T1)        TTFT_b = (E1 - T1 TBT_b) / m
 
 Default points are l1 = 1, so that E1 = m TTFT_b, and l2 = 33, both with a prompt of b - l2 tokens: every step stays in
-b. The literal points are a prompt of b tokens and outputs of 1 and 2, for engines whose decode follows the padded
-prompt.
+b.
 
 Errors: with Var(E) = s^2 / n, Var(TBT_b) = (Var(E1) + Var(E2)) / (T2 - T1)^2, so a wider l2 is worth more than repeats.
-The variance of a median is pi / 2 times that of a mean (for normal samples, n large).
 
 Worked number: N = 4, l = (1, 33), E1 = 40 ms, E2 = 104 ms: TBT = 64 / 32 = 2 ms, TTFT = 40 / 4 = 10 ms. With s = 1 ms
 and n = 8 rounds, the standard error of TBT is sqrt(2 / 8) / 32 = 0.0156 ms.
@@ -18,21 +16,16 @@ and n = 8 rounds, the standard error of TBT is sqrt(2 / 8) / 32 = 0.0156 ms.
 
 from __future__ import annotations
 
-import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 from pytest_npubench.core.buckets import check_buckets
 from pytest_npubench.core.measurement import CompileRecord, CostRecord, Phase, Run, check_samples
 from pytest_npubench.errors import ConfigError, ImpureProfileError, MeasurementError
 from pytest_npubench.predictors.profile import BucketProfile, BucketTiming, PointError
 
-Estimator = Literal["mean", "median"]
-ESTIMATORS: Mapping[str, Callable[[Sequence[float]], float]] = {"mean": statistics.fmean, "median": statistics.median}
-VARIANCE_FACTORS: Mapping[str, float] = {"mean": 1.0, "median": math.pi / 2}
 DEFAULT_OUTPUT_TOKENS = 33
 BOTH_PHASES = (Phase.PREFILL, Phase.DECODE)
 
@@ -49,13 +42,11 @@ class ProfilePoint:
 
 def plan_points(
     buckets: Sequence[int],
-    output_tokens: int | None = None,
-    literal: bool = False,
+    output_tokens: int = DEFAULT_OUTPUT_TOKENS,
     decode_buckets: Sequence[int] | None = None,
     first_output_tokens: int = 1,
 ) -> tuple[ProfilePoint, ...]:
-    """Two points a bucket, in ascending order. output_tokens is l2; None is 33, or 2 in literal mode.
-    first_output_tokens is l1, where not literal.
+    """Two points a bucket, in ascending order. output_tokens is l2, first_output_tokens l1.
 
     l2 shrinks where a bucket is too narrow for it. With decode_buckets the engine has a set for each phase, `buckets`
     being that of prefill: a bucket of prefill alone gets one point, one of decode alone gets two that time its steps
@@ -63,20 +54,15 @@ def plan_points(
 
     Raises ConfigError naming the bucket in which no two points fit.
     """
-    wanted = output_tokens if output_tokens is not None else 2 if literal else DEFAULT_OUTPUT_TOKENS
-    if wanted <= first_output_tokens:
+    if output_tokens <= first_output_tokens:
         raise ConfigError(
-            f"output_tokens is {wanted}; want at least {first_output_tokens + 1}, as the first point of a bucket has "
-            f"{first_output_tokens}"
+            f"output_tokens is {output_tokens}; want at least {first_output_tokens + 1}, as the first point of a "
+            f"bucket has {first_output_tokens}"
         )
     prefill = check_buckets(buckets)
     decode = prefill if decode_buckets is None else check_buckets(decode_buckets, "decode_buckets")
-    if literal and prefill != decode:
-        raise ConfigError(
-            "literal mode has prompts that fill their bucket, in prefill as in decode; want one bucket set"
-        )
-    plan = _literal_pair if literal else partial(_pair, first=first_output_tokens)
-    return tuple(point for bucket in sorted({*prefill, *decode}) for point in plan(bucket, wanted, prefill, decode))
+    lengths = first_output_tokens, output_tokens
+    return tuple(point for bucket in sorted({*prefill, *decode}) for point in _pair(bucket, lengths, prefill, decode))
 
 
 def check_pure(bucket: int, run: Run, phases: Sequence[Phase] = BOTH_PHASES) -> None:
@@ -98,7 +84,6 @@ def fit(
     samples: Mapping[ProfilePoint, Sequence[float]],
     batch_size: int = 1,
     prefill_shared: bool = False,
-    estimator: Estimator = "mean",
     literal: bool = False,
     transitions_s: Mapping[int, float] | None = None,
 ) -> BucketProfile:
@@ -108,13 +93,11 @@ def fit(
     Raises MeasurementError for samples that cannot be used, and where a TBT or TTFT comes out at 0 or below;
     ConfigError for points that do not make a profile.
     """
-    if estimator not in ESTIMATORS:
-        raise ConfigError(f"estimator is {estimator!r}; want one of {', '.join(ESTIMATORS)}")
     if batch_size < 1:
         raise ConfigError(f"batch_size is {batch_size}; want at least 1")
     by_bucket: dict[int, list[_Estimate]] = {}
     for point, samples_s in samples.items():
-        by_bucket.setdefault(point.bucket, []).append(_estimate(point, samples_s, estimator, literal))
+        by_bucket.setdefault(point.bucket, []).append(_estimate(point, samples_s, literal))
     num_prefills = 1 if prefill_shared else batch_size
     return BucketProfile(
         buckets={bucket: _timing(bucket, estimates, num_prefills) for bucket, estimates in by_bucket.items()},
@@ -125,14 +108,8 @@ def fit(
     )
 
 
-def count_cost(
-    compiles: Sequence[CompileRecord],
-    samples: Mapping[Any, Sequence[float]],
-    sessions: int,
-    total_s: float | None = None,
-) -> CostRecord:
-    """What the profile cost. repeats are the samples of the point that has most; total_s None is compile plus
-    measure."""
+def count_cost(compiles: Sequence[CompileRecord], samples: Mapping[Any, Sequence[float]], sessions: int) -> CostRecord:
+    """What the profile cost. repeats are the samples of the point that has most."""
     compile_s = sum(record.compile_s for record in compiles)
     measure_s = sum(sum(values) for values in samples.values())
     return CostRecord(
@@ -142,7 +119,7 @@ def count_cost(
         points=len(samples),
         repeats=max(map(len, samples.values()), default=0),
         measure_s=measure_s,
-        total_s=compile_s + measure_s if total_s is None else total_s,
+        total_s=compile_s + measure_s,
     )
 
 
@@ -157,12 +134,8 @@ class _Estimate:
     num_samples: int
 
 
-def _literal_pair(bucket: int, wanted: int, prefill: Sequence[int], decode: Sequence[int]) -> tuple[ProfilePoint, ...]:
-    return tuple(ProfilePoint(bucket=bucket, input_tokens=bucket, output_tokens=length) for length in (1, wanted))
-
-
 def _pair(
-    bucket: int, wanted: int, prefill: Sequence[int], decode: Sequence[int], *, first: int
+    bucket: int, lengths: tuple[int, int], prefill: Sequence[int], decode: Sequence[int]
 ) -> tuple[ProfilePoint, ...]:
     """A prompt of b - l2 tokens in bucket b, whose KV cache runs from b - l2 + 1 to at most b."""
     if bucket not in decode:
@@ -170,7 +143,7 @@ def _pair(
     phases = BOTH_PHASES if bucket in prefill else (Phase.DECODE,)
     neighbours = {*prefill, *decode} if bucket in prefill else decode
     floor = max((other for other in neighbours if other < bucket), default=0)
-    longest = min(wanted, bucket - floor - 1)
+    first, longest = lengths[0], min(lengths[1], bucket - floor - 1)
     input_tokens = min(bucket - longest, prefill[-1])
     if longest <= first or input_tokens < floor:
         raise ConfigError(
@@ -183,17 +156,16 @@ def _pair(
     )
 
 
-def _estimate(point: ProfilePoint, samples_s: Sequence[float], estimator: Estimator, literal: bool) -> _Estimate:
+def _estimate(point: ProfilePoint, samples_s: Sequence[float], literal: bool) -> _Estimate:
     name = f"bucket {point.bucket}, prompt of {point.input_tokens}, output of {point.output_tokens} tokens"
     values = tuple(float(value) for value in samples_s)  # arrays are welcome
     check_samples(name, values)
     num = len(values)
-    variance = VARIANCE_FACTORS[estimator] * statistics.variance(values) / num if num > 1 else None
     return _Estimate(
         point=point,
         num_steps=point.output_tokens if literal else point.output_tokens - 1,
-        value_s=ESTIMATORS[estimator](values),
-        variance_s2=variance,
+        value_s=statistics.fmean(values),
+        variance_s2=statistics.variance(values) / num if num > 1 else None,
         num_samples=num,
     )
 

@@ -50,10 +50,6 @@ def test_the_papers_buckets_cost_14_points():
     assert shape(points)[:4] == [(128, 95, 1), (128, 95, 33), (256, 223, 1), (256, 223, 33)]
 
 
-def test_the_literal_points():
-    assert shape(plan_points((128, 256), literal=True)) == [(128, 128, 1), (128, 128, 2), (256, 256, 1), (256, 256, 2)]
-
-
 def test_a_narrow_bucket_shrinks_the_second_output_length():
     assert shape(plan_points((5, 8, 40))) == [(5, 1, 1), (5, 1, 4), (8, 6, 1), (8, 6, 2), (40, 9, 1), (40, 9, 31)]
 
@@ -66,8 +62,6 @@ def test_a_bucket_too_narrow_is_named():
 def test_points_that_cannot_be_planned():
     with pytest.raises(ConfigError, match="output_tokens is 1"):
         plan_points(PAPER, output_tokens=1)
-    with pytest.raises(ConfigError, match="want one bucket set"):
-        plan_points((8, 16), literal=True, decode_buckets=(12, 32))
     with pytest.raises(ConfigError, match=r"bucket 64: no two points fit .* prompts of at most 16 tokens"):
         plan_points((8, 16), decode_buckets=(16, 32, 64))
 
@@ -102,7 +96,8 @@ def test_profile_fit_predict_is_exact_on_a_table(fake_table_engine, literal, ttf
 
 def test_literal_points_on_an_engine_whose_decode_follows_the_padded_prompt():
     ttft_s, tbt_s = {8: 1.0, 16: 2.0}, {8: 0.1, 16: 0.3}
-    samples = {p: [ttft_s[p.bucket] + p.output_tokens * tbt_s[p.bucket]] for p in plan_points((8, 16), literal=True)}
+    points = [point(bucket, bucket, length) for bucket in ttft_s for length in (1, 2)]
+    samples = {p: [ttft_s[p.bucket] + p.output_tokens * tbt_s[p.bucket]] for p in points}
     profile = fit(samples, literal=True)
     assert [timing.ttft_s for timing in profile.buckets.values()] == pytest.approx([1.0, 2.0])
     assert [timing.tbt_s for timing in profile.buckets.values()] == pytest.approx([0.1, 0.3])
@@ -137,13 +132,10 @@ def test_separate_sets_profile_each_phase(fake_table_engine):
     assert {b: t.tbt_s for b, t in profile.buckets.items() if t.tbt_s is not None} == pytest.approx(tbt_s)
 
 
-def test_mean_and_median():
+def test_a_time_is_the_mean_of_its_samples():
     points = plan_points((128,))
     samples = {points[0]: [1.0, 2.0, 6.0], points[1]: [11.0, 12.0, 16.0]}
     assert fit(samples).buckets[128].ttft_s == pytest.approx(3.0)
-    assert fit(samples, estimator="median").buckets[128].ttft_s == pytest.approx(2.0)
-    with pytest.raises(ConfigError, match="estimator is 'min'; want one of mean, median"):
-        fit(samples, estimator="min")
 
 
 def test_standard_errors_are_those_of_the_formula():
@@ -153,13 +145,11 @@ def test_standard_errors_are_those_of_the_formula():
     s1, s2 = np.std(first, ddof=1), np.std(second, ddof=1)
     assert timing.tbt_error_s == pytest.approx(math.sqrt((s1**2 + s2**2) / 4) / 32)
     assert timing.ttft_error_s == pytest.approx(s1 / math.sqrt(4) / 4)
-    median = fit({points[0]: first, points[1]: second}, batch_size=4, estimator="median").buckets[128]
-    assert median.tbt_error_s == pytest.approx(timing.tbt_error_s * math.sqrt(math.pi / 2))
 
 
 @pytest.mark.parametrize("literal", [False, True])
 def test_error_weights_are_the_derivatives(literal):
-    points = plan_points((16,), literal=literal)
+    points = plan_points((16,))
     samples = dict(zip(points, ([5.0, 6.0], [9.0, 9.5]), strict=True))
     timing = fit(samples, batch_size=3, literal=literal).buckets[16]
     for moved, error in zip(points, timing.errors, strict=True):
@@ -201,7 +191,7 @@ def test_samples_that_give_no_timing(first, second, message):
 
 
 def test_a_literal_ttft_below_zero():
-    points = plan_points((128,), literal=True)
+    points = point(128, 128, 1), point(128, 128, 2)
     with pytest.raises(
         MeasurementError, match="bucket 128: TTFT is -8 s, from E2E 1 s with 1 decode steps and 10 s with 2"
     ):
@@ -255,4 +245,3 @@ def test_cost():
     cost = count_cost(compiles, samples, sessions=1)
     assert (cost.sessions, cost.binaries, cost.points, cost.repeats) == (1, 2, 2, 3)
     assert (cost.compile_s, cost.measure_s, cost.total_s) == (4.0, 8.0, 12.0)
-    assert count_cost(compiles, samples, sessions=1, total_s=20.0).total_s == 20.0
