@@ -75,6 +75,13 @@ def test_what_a_page_names_is_there(page: Path) -> None:
     assert not list(missing(page.read_text(encoding="utf-8")))
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_test_that_a_page_names_is_there(page: Path) -> None:
+    for name, test in set(re.findall(r"(test_\w+\.py)::(test_\w+)", page.read_text(encoding="utf-8"))):
+        paths = list((ROOT / "tests").rglob(name))
+        assert any(f"def {test}(" in path.read_text(encoding="utf-8") for path in paths), f"{name}::{test}"
+
+
 def test_what_docstrings_name_is_there() -> None:
     stale = {str(path.relative_to(ROOT)): [*missing("\n".join(docstrings(path)))] for path in SOURCES}
     assert not {path: words for path, words in stale.items() if words}
