@@ -7,9 +7,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from pytest_npubench.backends.protocol import Device
-from pytest_npubench.campaign.campaign import Campaign, CampaignSite
-from pytest_npubench.campaign.protocol import Progress
 from pytest_npubench.errors import DeviceUnavailableError, MeasurementError
 from pytest_npubench.extensions.pairs.offload.chunk_graphs import ChunkFigures
 from pytest_npubench.extensions.pairs.offload.factorial import FactorialFigures
@@ -18,8 +15,6 @@ from pytest_npubench.extensions.pairs.offload.shadow import ShadowFigures
 from pytest_npubench.extensions.pairs.suites.offload import bench as bench_module
 from pytest_npubench.extensions.pairs.suites.offload.bench import OffloadBench
 from pytest_npubench.extensions.pairs.suites.offload.points import ReplayVisit, VisitPoint, visit_of
-from pytest_npubench.store.fingerprint import collect_host
-from pytest_npubench.store.journal import JournalWriter, read_journal
 from pytest_npubench.suites import case_kind
 from pytest_npubench.verdict import VerdictKind
 
@@ -29,35 +24,19 @@ PLAN = offload_plan(ReplaySettings(policies=("in_order", "fifo", "contribution")
 KIND = case_kind("out_of_order")
 CASE = PLAN.case("offload", "out_of_order", ())
 POINTS = KIND.points(CASE, PLAN)
-DEVICES = (Device(family="fake", ordinal=0, name="Fake units"),)
 
 
 @pytest.fixture
-def campaign(tmp_path, monkeypatch):
+def campaign(make_campaign, monkeypatch):
     """The pair, and a campaign on it."""
-    path = tmp_path / "journal.jsonl"
-    journals = []
 
     def made(points=POINTS, earlier=False, plan=PLAN, **known):
         pair, opened = FakeOffloadPair(**known), []
         monkeypatch.setattr(bench_module, "OffloadPair", lambda settings: opened.append(settings) or pair)
         pair.opened = opened
-        runtime = SimpleNamespace(compiles=[], num_process_compiles=0)
-        journals.append(JournalWriter.open(path, host=collect_host(tmp_path), settings={}))
-        return pair, Campaign(
-            plan,
-            points,
-            site=CampaignSite(devices=DEVICES, runtime=runtime, fingerprint="f"),
-            make_bench=lambda runtime: OffloadBench(runtime, plan),
-            settled=lambda measured: False,
-            journal=journals[-1],
-            earlier=read_journal(path) if earlier else None,
-            progress=Progress(),
-        )
+        return pair, make_campaign(plan, points, OffloadBench, earlier=earlier)
 
-    yield made
-    for journal in journals:
-        journal.close()
+    return made
 
 
 def test_every_point_is_visited_once_a_round_after_warming_up(campaign):

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from types import SimpleNamespace
 
 import pytest
 
 from extensions.pairs.partition.fake_pair import gpu_time_s, npu_time_s
-from pytest_npubench.backends.protocol import Device
-from pytest_npubench.campaign.campaign import Campaign, CampaignSite
-from pytest_npubench.campaign.protocol import Progress
 from pytest_npubench.errors import DeviceUnavailableError, MeasurementError, UnitLostError
 from pytest_npubench.extensions.pairs.lost_unit import LastWords
 from pytest_npubench.extensions.pairs.partition.matmul import GPU, NPU, Matmul, Split, alone, row_split
@@ -32,8 +28,6 @@ from pytest_npubench.extensions.pairs.suites.partition.points import (
     StreamPoint,
     StreamVisit,
 )
-from pytest_npubench.store.fingerprint import collect_host
-from pytest_npubench.store.journal import JournalWriter, read_journal
 from pytest_npubench.suites import case_kind
 from pytest_npubench.verdict import VerdictKind
 
@@ -235,34 +229,16 @@ def test_a_layer_is_run_in_all_ways_and_checked(make_bench):
             wrong.warm_up(point)
 
 
-DEVICES = (Device(family="fake", ordinal=0, name="Fake units"),)
-
-
 @pytest.fixture
-def campaign(tmp_path, monkeypatch):
+def campaign(make_campaign, monkeypatch):
     """A whole campaign on made-up units: the units, and the campaign with these arguments of theirs."""
-    path = tmp_path / "journal.jsonl"
-    journals = []
 
     def made(points, earlier=False, plan=PLAN, **known):
         units = FakeUnits(**known)
         monkeypatch.setattr(bench_module, "open_pair", lambda name, **keywords: units)
-        runtime = SimpleNamespace(compiles=[], num_process_compiles=0)
-        journals.append(JournalWriter.open(path, host=collect_host(tmp_path), settings={}))
-        return units, Campaign(
-            plan,
-            points,
-            site=CampaignSite(devices=DEVICES, runtime=runtime, fingerprint="f"),
-            make_bench=lambda runtime: PartitionBench(runtime, plan),
-            settled=lambda measured: False,
-            journal=journals[-1],
-            earlier=read_journal(path) if earlier else None,
-            progress=Progress(),
-        )
+        return units, make_campaign(plan, points, PartitionBench, earlier=earlier)
 
-    yield made
-    for journal in journals:
-        journal.close()
+    return made
 
 
 def solver_case():
