@@ -1,13 +1,15 @@
-"""A made-up stack, and judged cases as a journal gives them back: a test's own say only in what they differ."""
+"""A made-up stack, workloads, and judged cases as a journal gives them back: a test says in what its own differ."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from pytest_npubench.core.case import Case
 from pytest_npubench.store.fingerprint import DeviceFacts, HostFacts
 from pytest_npubench.verdict.result import JudgedCase, Judgement
+from pytest_npubench.workloads.trace import TraceWorkload
 
 HOST = HostFacts(
     name="bench-1",
@@ -46,3 +48,18 @@ def judged_record(case: Case, judgement: Judgement, **differences: Any) -> dict[
         json.dumps(judged_case(case, judgement, **differences).to_json(), allow_nan=False)
     )
     return record
+
+
+def trace_of(name: str, lengths: Sequence[tuple[int, int]]) -> TraceWorkload:
+    """A workload of these (input, output) lengths that come all at once."""
+    inputs, outputs = zip(*lengths, strict=True)
+    return TraceWorkload(
+        name=name,
+        kind="trace",
+        source="the test's own",
+        note="",
+        input_tokens=inputs,
+        output_tokens=outputs,
+        arrival_s=None,
+        num_unusable=0,
+    )

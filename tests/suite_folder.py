@@ -41,7 +41,7 @@ budget_s = 1
 SERVING = """
 [serving]
 models = {models}
-dtype = "fp32"
+dtype = {dtype}
 max_batch_size = {max_batch_size}
 kv_capacity_tokens = {kv_capacity_tokens}
 tokens_per_iteration = 32
@@ -64,6 +64,7 @@ def serving(model: str = "small-gpt-oss", **changes: object) -> str:
     """[serving] of a hardware file: one model under one load; `changes` are other entries of its tables."""
     table: dict[str, object] = {
         "models": [model],
+        "dtype": "fp32",
         "max_batch_size": 8,
         "kv_capacity_tokens": 2048,
         "utilisation": 0.5,

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from plugin.project import HARDWARE, PROFILE, Project
+from suite_folder import serving
 
 from pytest_npubench.errors import BrokenEntryError
 from pytest_npubench.serving import schedulers
@@ -48,31 +49,15 @@ class Narrow:
 SCHEDULER = Narrow
 '''
 FILES = {"pytest_npubench/serving/schedulers/narrow.py": POLICY}
-SERVING = """
+SLO = """
 [[slo]]
 model = "*"
 workload = "*"
 ttft_s = 1e-9
 tbt_s = 1e-9
 source = "the test's own: nobody can keep it"
-[serving]
-models = ["small-gpt-oss"]
-dtype = "fp32"
-max_batch_size = 8
-kv_capacity_tokens = 2048
-tokens_per_iteration = 32
-[[serving.load]]
-model = "small-gpt-oss"
-workload = "layered-arxiv-div64"
-rate_per_s = 50
-[serving.profile.quick]
-experiments = ["policy"]
-policies = ["static", "narrow"]
-num_requests = 3
-min_rounds = 2
-max_rounds = 2
-budget_s = 1
 """
+SERVING = serving(experiments=["policy"], policies=["static", "narrow"]).replace("utilisation = 0.5", "rate_per_s = 50")
 QUESTION = (
     *("simulate", "--hardware", "nvidia-h100", "--model", "qwen3-30b-a3b", "--tensor-parallel", "2", "--json"),
     *("--workload", "layered-arxiv", "--rate", "2", "--requests", "3", "--policy", "narrow"),
@@ -93,7 +78,7 @@ def project(tmp_path: Path) -> Project:
         PROFILE.format(name=name, workloads=["lengths.csv"], min_rounds=2, max_rounds=2)
         for name in ("quick", "nightly", "full")
     )
-    project.write("hw/served.toml", device + SERVING + "".join(sizes))
+    project.write("hw/served.toml", device + SLO + SERVING + "".join(sizes))
     return project
 
 

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from made_records import trace_of
 
+from pytest_npubench.backends import backend
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.case import Case
 from pytest_npubench.core.measurement import CacheState, CompileRecord
@@ -18,7 +20,6 @@ from pytest_npubench.suites.buckets.plan import BucketPlan
 from pytest_npubench.suites.buckets.points import BucketPoint
 from pytest_npubench.suites.hardware_files import load_hardware
 from pytest_npubench.workloads import _registered as registered
-from pytest_npubench.workloads.trace import TraceWorkload
 
 HARDWARE = """
 title = "A device of the tests"
@@ -67,19 +68,15 @@ def workloads() -> Iterator[None]:
     """The workloads `short` and `long`, known to these tests alone."""
     with pytest.MonkeyPatch.context() as patch:
         for name, lengths in LENGTHS.items():
-            inputs, outputs = zip(*lengths, strict=True)
-            trace = TraceWorkload(
-                name=name,
-                kind="trace",
-                source="the test's own",
-                note="",
-                input_tokens=inputs,
-                output_tokens=outputs,
-                arrival_s=None,
-                num_unusable=0,
-            )
-            patch.setitem(registered, name, trace)
+            patch.setitem(registered, name, trace_of(name, lengths))
         yield
+
+
+@pytest.fixture(scope="module")
+def runtime() -> Any:
+    """The processors of this machine, opened."""
+    cpu = backend("cpu")
+    return cpu.open(cpu.probe(timeout_s=60).devices, None)
 
 
 @pytest.fixture

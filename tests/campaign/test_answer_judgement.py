@@ -17,7 +17,6 @@ jax = pytest.importorskip("jax", reason="jax is not installed")
 import jax.numpy as jnp  # noqa: E402 - after the skip above
 from small_decoders import small_decoder  # noqa: E402
 
-from pytest_npubench.backends import backend  # noqa: E402
 from pytest_npubench.campaign.answer_judgement import judge_answers, where_beyond  # noqa: E402
 from pytest_npubench.campaign.answer_visit import AnswerVisit, answer_visit  # noqa: E402
 from pytest_npubench.engines.answer_reference import AnswerReference, answer_reference  # noqa: E402
@@ -32,12 +31,6 @@ SHAPE = small_decoder("answering")
 BUCKETS = (32, 64)
 PROMPTS = probe_prompts(SHAPE.vocab_size, BUCKETS)
 Patch = Callable[[pytest.MonkeyPatch], None]
-
-
-@pytest.fixture(scope="module")
-def runtime() -> Any:
-    cpu = backend("cpu")
-    return cpu.open(cpu.probe(timeout_s=60).devices, None)
 
 
 @pytest.fixture(scope="module")

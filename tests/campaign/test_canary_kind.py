@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from pytest_npubench.backends import backend
 from pytest_npubench.backends.protocol import Device
 from pytest_npubench.campaign.campaign import Campaign, CampaignSite
 from pytest_npubench.campaign.protocol import Progress
@@ -30,12 +29,6 @@ KIND = case_kind("canary")
 def small(monkeypatch):
     """Sizes that a test can afford."""
     monkeypatch.setattr(canary_kernels, "HOST_SIZES", Sizes(matmul_rows=16, matmul_dtype="float32", copy_bytes=4096))
-
-
-@pytest.fixture(scope="module")
-def runtime():
-    cpu = backend("cpu")
-    return cpu.open(cpu.probe(timeout_s=60).devices, None)
 
 
 @pytest.fixture

@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from pytest_npubench.nightly.night import Night
+from pytest_npubench.nightly.state import StateFolder
+
 from .runner import Done, Remote, Runner
 
 
@@ -39,3 +42,11 @@ def nights(tmp_path_factory: pytest.TempPathFactory) -> Nights:
         done.append(runner.night())
         journals.append(shutil.copy(runner.out / "journal.jsonl", root / f"night-{number}.jsonl"))
     return Nights(remote=remote, runner=runner, done=tuple(done), journals=tuple(map(Path, journals)))
+
+
+@pytest.fixture
+def night(tmp_path: Path) -> Night:
+    """A night that has begun and done nothing."""
+    night = Night(name="tpu", work=tmp_path, out=tmp_path / "out", state=StateFolder(path=tmp_path / "state"))
+    night.begin()
+    return night

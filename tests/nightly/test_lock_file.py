@@ -11,7 +11,6 @@ import pytest
 from pytest_npubench.errors import NightlyError
 from pytest_npubench.nightly.lock_file import check_lock, differences, lock_text, read_pins
 from pytest_npubench.nightly.night import Night
-from pytest_npubench.nightly.state import StateFolder
 
 from .conftest import Nights
 from .runner import Runner
@@ -21,13 +20,6 @@ def lock(tmp_path: Path, text: str) -> Path:
     path = tmp_path / "lock.txt"
     path.write_text(text, encoding="utf-8")
     return path
-
-
-@pytest.fixture
-def night(tmp_path: Path) -> Night:
-    night = Night(name="cpu", work=tmp_path, out=tmp_path / "out", state=StateFolder(path=tmp_path / "state"))
-    night.begin()
-    return night
 
 
 def test_what_a_lock_file_may_hold(tmp_path: Path) -> None:

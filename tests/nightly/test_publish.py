@@ -9,17 +9,9 @@ from comparison.made_nights import metric, write_session
 
 from pytest_npubench.nightly.night import STEPS, Night, Step
 from pytest_npubench.nightly.publish import Annotation, code_block, code_cell, publish
-from pytest_npubench.nightly.state import StateFolder
 from pytest_npubench.nightly.upload import upload
 from pytest_npubench.store.history import upload_journal
 from pytest_npubench.store.journal import read_journal
-
-
-@pytest.fixture
-def night(tmp_path: Path) -> Night:
-    night = Night(name="tpu", work=tmp_path, out=tmp_path / "out", state=StateFolder(path=tmp_path / "state"))
-    night.begin()
-    return night
 
 
 def test_green_is_all_steps_done(night: Night) -> None:

@@ -15,6 +15,7 @@ import pytest
 from nightly.runner import SCRIPT
 from plugin.project import OWN_HARDWARE, SHAPES, SUITE, Project, make_project, put_under_git
 from plugin.test_own_cases import CLOCK
+from suite_folder import serving
 
 from pytest_npubench.errors import BaselineError
 from pytest_npubench.store.baselines import Baselines
@@ -37,24 +38,14 @@ fp32 = {value = 1e9, unit = "FLOP/s", source = "the test's own"}
 tf32 = {value = 1e9, unit = "FLOP/s", source = "the test's own"}
 """
 """By which a prefill of 64 tokens takes 2.6 of the fake's 6.4 ms at least."""
-SECTIONS = """
-[serving]
-models = ["small-gpt-oss"]
-dtype = "bf16"
-max_batch_size = 8
-kv_capacity_tokens = 2048
-tokens_per_iteration = 32
-[[serving.load]]
-model = "small-gpt-oss"
-workload = "layered-arxiv-div64"
-utilisation = 0.5
-[serving.profile.quick]
-experiments = ["answers", "policy", "expert_loads", "chunk_sweep"]
-policies = ["chunked", "layered"]
-num_requests = 4
-min_rounds = 2
-max_rounds = 2
-budget_s = 1
+SECTIONS = (
+    serving(
+        dtype="bf16",
+        experiments=["answers", "policy", "expert_loads", "chunk_sweep"],
+        policies=["chunked", "layered"],
+        num_requests=4,
+    )
+    + """
 [[slo]]
 model = "*"
 workload = "*"
@@ -75,6 +66,7 @@ min_rounds = 2
 max_rounds = 2
 budget_s = 1
 """
+)
 FOLDERS = {
     SERVING: ("scheduling", "planted_serving", ("test_policy.py", "test_expert_loads.py", "test_chunk_sweep.py")),
     PAIR: ("partition", "planted_pair", ("test_npu_stage.py", "test_gpu_linear.py")),

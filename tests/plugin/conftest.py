@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from pytest_npubench.plugin.settings import Settings
 
 from .project import Finished, Project, make_project, run_until
 
@@ -60,3 +63,15 @@ def green(tmp_path_factory: pytest.TempPathFactory) -> Finished:
         *(*arguments, *files, "--benchmark-autosave", "--npubench-accept"),
         env={"GITHUB_STEP_SUMMARY": "summary.md"},
     )
+
+
+@pytest.fixture
+def settings(pytester: pytest.Pytester) -> Callable[..., Settings]:
+    """settings(*arguments, ini="", table=""): what a run with these would take."""
+
+    def read(*arguments: str, ini: str = "", table: str = "") -> Settings:
+        pytester.makefile(".toml", pyproject=table)
+        pytester.makeini(f"[pytest]\n{ini}")
+        return Settings.from_pytest_config(pytester.parseconfig(*arguments))
+
+    return read

@@ -13,16 +13,6 @@ from pytest_npubench.store.history.address import parse_address
 from pytest_npubench.store.journal import recorded
 
 
-@pytest.fixture
-def settings(pytester: pytest.Pytester):
-    def read(*arguments: str, ini: str = "", table: str = "") -> Settings:
-        pytester.makefile(".toml", pyproject=table)
-        pytester.makeini(f"[pytest]\n{ini}")
-        return Settings.from_pytest_config(pytester.parseconfig(*arguments))
-
-    return read
-
-
 def test_defaults(settings, pytester):
     found = settings()
     assert (found.profile, found.require, found.devices) == ("quick", (), None)

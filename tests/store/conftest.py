@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -55,3 +55,20 @@ def start() -> Callable[..., subprocess.Popen[str]]:
         )
 
     return start
+
+
+@pytest.fixture(scope="session")
+def run_at_once() -> Callable[[Sequence[subprocess.Popen[str]]], None]:
+    """run_at_once(processes): each says that it is ready, goes on when it is told so, and ends without an error."""
+
+    def run(processes: Sequence[subprocess.Popen[str]]) -> None:
+        for process in processes:
+            assert process.stdout.readline() == "ready\n"
+        for process in processes:
+            process.stdin.write("go\n")
+            process.stdin.flush()
+        for process in processes:
+            assert process.communicate(timeout=120)[1] == ""
+            assert process.returncode == 0
+
+    return run

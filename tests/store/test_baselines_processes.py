@@ -48,17 +48,10 @@ def accept(directory, key, index):
     return Baselines(directory=directory, files=()).accept(results, session=f"main-{index}", key=key)
 
 
-def test_two_processes_at_once_both_land(tmp_path, start, key):
+def test_two_processes_at_once_both_land(tmp_path, start, key, run_at_once):
     arguments = json.dumps(key.to_json())
     processes = [start(ACCEPT_NINE, tmp_path, worker, arguments) for worker in ("a", "b")]
-    for process in processes:
-        assert process.stdout.readline() == "ready\n"
-    for process in processes:
-        process.stdin.write("go\n")
-        process.stdin.flush()
-    for process in processes:
-        assert process.communicate(timeout=120)[1] == ""
-        assert process.returncode == 0
+    run_at_once(processes)
     (file,) = Baselines.load(tmp_path).files
     found = [session.session for session in file.cases[CASE].sessions]
     assert sorted(found) == [f"{worker}-{index}" for worker in "ab" for index in range(9)]

@@ -77,17 +77,10 @@ def test_a_kill_at_any_time_loses_nothing_that_was_acknowledged(tmp_path, start)
     assert len(read_journal(path).sessions) == 20
 
 
-def test_two_processes_at_once_both_land_whole(tmp_path, start):
+def test_two_processes_at_once_both_land_whole(tmp_path, start, run_at_once):
     path = tmp_path / "journal.jsonl"
     processes = [start(APPEND_MANY, path, worker) for worker in ("gw0", "gw1")]
-    for process in processes:
-        assert process.stdout.readline() == "ready\n"
-    for process in processes:
-        process.stdin.write("go\n")
-        process.stdin.flush()
-    for process in processes:
-        assert process.communicate(timeout=120)[1] == ""
-        assert process.returncode == 0
+    run_at_once(processes)
     read = read_journal(path)
     assert {session.header["worker"] for session in read.sessions} == {"gw0", "gw1"}
     owners = [record["session"] for record in read.records]

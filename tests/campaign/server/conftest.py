@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from made_records import trace_of
 
 from pytest_npubench import workloads
 from pytest_npubench.backends import backend
@@ -16,7 +17,6 @@ from pytest_npubench.core.hardware_reader import default_directory
 from pytest_npubench.suites.hardware_files import load_all
 from pytest_npubench.suites.server.plan import ServerPlan
 from pytest_npubench.suites.server.spec import Asking, ServerLoad, ServerSize, ServerSpec, WorkloadRates
-from pytest_npubench.workloads.trace import TraceWorkload
 
 with suppress(ModuleNotFoundError):  # without aiohttp a file that needs it is skipped
     from .stand_in import StandIn
@@ -31,18 +31,7 @@ NUM_REQUESTS = 6
 @pytest.fixture(autouse=True)
 def short_chats(monkeypatch: pytest.MonkeyPatch) -> None:
     """A workload of short requests."""
-    inputs, outputs = zip(*LENGTHS, strict=True)
-    trace = TraceWorkload(
-        name=LOAD.workload,
-        kind="trace",
-        source="the test's own",
-        note="",
-        input_tokens=inputs,
-        output_tokens=outputs,
-        arrival_s=None,
-        num_unusable=0,
-    )
-    monkeypatch.setitem(workloads._registered, LOAD.workload, trace)
+    monkeypatch.setitem(workloads._registered, LOAD.workload, trace_of(LOAD.workload, LENGTHS))
 
 
 @pytest.fixture

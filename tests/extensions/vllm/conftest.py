@@ -13,10 +13,13 @@ from typing import Any
 
 import pytest
 from engines.written_shapes import DENSE, MOE
+from plugin.conftest import settings
 
 from pytest_npubench.engines.model_directory import write_model_directory
 from pytest_npubench.extensions.vllm.process import PYTHON_VARIABLE, VllmProcess, VllmProcesses
 from pytest_npubench.extensions.vllm.settings import EngineSettings
+
+__all__ = ["settings"]
 
 CAPACITY_TOKENS = 2048
 POLICIES: dict[str, tuple[tuple[str, Any], ...]] = {

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 from plugin.project import Project, make_project
+from suite_folder import serving
 
 from pytest_npubench import engines
 from pytest_npubench.engines.safetensors_file import is_whole
 from pytest_npubench.extensions.vllm.version import installed_vllm
 from pytest_npubench.plugin.fresh_process import fresh_command
-from pytest_npubench.plugin.settings import Settings
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="the stand-in is started by a shell script")
 SUITES = Path(__file__).parents[3] / "suites"
@@ -37,25 +37,6 @@ def pytest_npubench_shapes():
             qk_norm=True, experts=ExpertShape(num_experts=4, experts_per_token=2),
         )
     ]
-"""
-SERVING = """
-[serving]
-models = ["mini-moe"]
-dtype = "{dtype}"
-max_batch_size = 4
-kv_capacity_tokens = 2048
-tokens_per_iteration = 32
-[[serving.load]]
-model = "mini-moe"
-workload = "layered-arxiv-div64"
-utilisation = 0.1
-[serving.profile.quick]
-experiments = {experiments}
-policies = ["static", "chunked", "layered", "hybrid"]
-num_requests = 3
-min_rounds = 2
-max_rounds = 2
-budget_s = 1
 """
 OWN = """
 import pytest
@@ -80,10 +61,11 @@ def serving_project(root: Path, experiments=EXPERIMENTS, dtype="fp32") -> Projec
     for name in experiments:
         shutil.copy(SUITES / "scheduling" / f"test_{name}.py", root)
     path = root / "hw" / "mini.toml"
-    text = path.read_text(encoding="utf-8") + SERVING.format(
-        experiments=str(list(experiments)).replace("'", '"'), dtype=dtype
+    policies = ["static", "chunked", "layered", "hybrid"]
+    text = serving(
+        "mini-moe", dtype=dtype, max_batch_size=4, utilisation=0.1, experiments=list(experiments), policies=policies
     )
-    path.write_text(text, encoding="utf-8")
+    path.write_text(path.read_text(encoding="utf-8") + text, encoding="utf-8")
     project.write("conftest.py", SHAPE)
     python = project.write("vllm-python", f'#!/bin/sh\nexec "{sys.executable}" "{STAND_IN}" "$@"\n')
     python.chmod(0o755)
@@ -109,16 +91,6 @@ def served(tmp_path_factory):
     """A whole run on the stand-in."""
     project = serving_project(tmp_path_factory.mktemp("on_vllm"))
     return project, on_vllm(project, "-v")
-
-
-@pytest.fixture
-def settings(pytester):
-    def read(*arguments: str, ini: str = "", table: str = "") -> Settings:
-        pytester.makefile(".toml", pyproject=table)
-        pytester.makeini(f"[pytest]\n{ini}")
-        return Settings.from_pytest_config(pytester.parseconfig(*arguments))
-
-    return read
 
 
 def test_the_reference_engine_unless_another_is_named(settings):
