@@ -22,6 +22,8 @@ from pytest_npubench.core.documents import json_value
 from pytest_npubench.core.regular_file import SMALL_BYTES, read_text
 from pytest_npubench.engines import shapes
 from pytest_npubench.engines.config_keys import CONFIG_FILE, unread
+from pytest_npubench.engines.layered_config import FAMILIES as LAYERED
+from pytest_npubench.engines.layered_config import layered_shape
 from pytest_npubench.engines.shapes import Architecture, DecoderShape, ExpertShape, RopeScaling
 from pytest_npubench.engines.weight_bits import weight_bits
 from pytest_npubench.errors import ConfigError
@@ -157,7 +159,10 @@ def stated_context_tokens(model: str) -> int | None:
     if not _is_path(model):
         return None
     file = _file(Path(model))
-    family, config = _completed(read_config(file), file)
+    given = read_config(file)
+    if given.get("model_type") in LAYERED:
+        return None if given.get("max_position_embeddings") is None else _whole(given, "max_position_embeddings", file)
+    family, config = _completed(given, file)
     limits = []
     if _figure(config, "max_position_embeddings") != MISSING:
         kind = _figure(config, "rope_type|type")
@@ -191,7 +196,8 @@ def read_shape(path: Path) -> DecoderShape:
     """
     file = _file(path)
     name = file.resolve().parent.name if file.name == CONFIG_FILE else file.stem
-    return shape_of(read_config(file), name, file)
+    config = read_config(file)
+    return layered_shape(config, name, file) or shape_of(config, name, file)
 
 
 def shape_of(config: Config, name: str, path: Path) -> DecoderShape:
@@ -201,7 +207,7 @@ def shape_of(config: Config, name: str, path: Path) -> DecoderShape:
     _check_class(given, family, path)
     bits, doubts = weight_bits(given, path)
     family, config = _completed(config, path)
-    figures = {field: _whole(config, key, path) for field, key in FIGURES.items()}
+    figures: dict[str, Any] = {field: _whole(config, key, path) for field, key in FIGURES.items()}
     if figures["num_heads"] % figures["num_kv_heads"]:
         wanted = f"a divisor of num_attention_heads, {figures['num_heads']}"
         raise _refusal(path, "num_key_value_heads", figures["num_kv_heads"], wanted)
@@ -287,7 +293,7 @@ def _family(config: Config, path: Path) -> ModelFamily:
     for family in FAMILIES:
         if config.get("model_type") == family.model_type or config.get("architectures") == [family.class_name]:
             return family
-    types = ", ".join(family.model_type for family in FAMILIES)
+    types = ", ".join((*(family.model_type for family in FAMILIES), *LAYERED))
     raise ConfigError(f"{path}: model_type is {config.get('model_type', MISSING)!r}; want one of {types}")
 
 

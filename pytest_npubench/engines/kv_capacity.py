@@ -25,6 +25,12 @@ def dtype_bytes(dtype: str) -> float:
     return DTYPE_BYTES[dtype]
 
 
+def kv_copies(shape: DecoderShape, tensor_parallel: int) -> float:
+    """How often keys and values lie on the devices of a group: more often than once where there are fewer key-value
+    heads than devices, as those of DeepSeek, whose cache is of all heads together."""
+    return max(1.0, tensor_parallel / shape.num_kv_heads)
+
+
 def default_kv_capacity_tokens(
     shape: DecoderShape,
     spec: HardwareSpec,
@@ -42,9 +48,11 @@ def default_kv_capacity_tokens(
     if memory is None:
         raise ConfigError(f"hardware {spec.name!r} states no peak.memory_bytes; give the KV capacity in tokens")
     usable_bytes = memory.value / spec.devices_per_chip * tensor_parallel * usable_fraction
-    experts = shape.num_layers * shape.num_experts * shape.expert_bytes(dtype_bytes(dtype))
+    first, stop = shape.expert_layers(0, shape.num_layers)
+    experts = (stop - first) * shape.num_experts * shape.expert_bytes(dtype_bytes(dtype))
     weight_bytes = shape.weight_bytes(dtype_bytes(dtype)) - experts * (num_sharing - 1) / num_sharing
-    capacity = int((usable_bytes - weight_bytes) / shape.kv_bytes_per_token(dtype_bytes(kv_dtype or dtype)))
+    token_bytes = shape.kv_bytes_per_token(dtype_bytes(kv_dtype or dtype)) * kv_copies(shape, tensor_parallel)
+    capacity = int((usable_bytes - weight_bytes) / token_bytes)
     if capacity < 1:
         raise ConfigError(
             f"{shape.name} in {dtype} has {weight_bytes / 1e9:.1f} GB of weights; {tensor_parallel} x {spec.name} can "

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
+from pytest_npubench.engines.decoder_layers import LayerShape, grouped_attention
 from pytest_npubench.engines.weight_bits import WeightBits
 from pytest_npubench.errors import RegistryError, did_you_mean
 
@@ -54,8 +55,9 @@ class DecoderShape:
     one that a dense layer has, or of each expert. qk_norm is Qwen3's RMSNorm on each head's q and k (arXiv 2505.09388),
     qkv_bias Qwen2's bias of queries, keys and values (arXiv 2407.10671). architecture "gpt-oss": attention sinks,
     biases everywhere, YaRN, a clamped SwiGLU, and sliding_window on every other layer, the first one included
-    (gpt-oss model card). weight_bits: of a checkpoint whose weights are quantised. doubts: what its file says that is
-    not counted, in words.
+    (gpt-oss model card). layers: of a decoder whose layers differ, or whose attention is another; no engine here runs
+    it. num_kv_heads is then 1 where the cache is of all heads together. weight_bits: of a checkpoint whose weights are
+    quantised. doubts: what its file says that is not counted, in words.
     """
 
     name: str
@@ -76,6 +78,7 @@ class DecoderShape:
     architecture: Architecture = "llama"
     sliding_window: int | None = None
     experts: ExpertShape | None = None
+    layers: tuple[LayerShape, ...] = ()
     weight_bits: WeightBits | None = None
     doubts: tuple[str, ...] = ()
 
@@ -106,12 +109,11 @@ class DecoderShape:
         bits = self.weight_bits
         return dtype_bytes if bits is None or (is_attention and not bits.is_attention_quantised) else bits.bits / 8
 
-    def shared_bytes_per_layer(self, dtype_bytes: float) -> float:
+    def shared_bytes(self, layer: LayerShape, dtype_bytes: float) -> float:
         """Of the matrices of a layer that every token uses. Routers are never quantised."""
-        attention = self.attention_parameters * self._matrix_bytes(dtype_bytes, is_attention=True)
-        if self.is_dense:
-            return attention + self.expert_parameters * self._matrix_bytes(dtype_bytes)
-        return attention + self.hidden * self.num_experts * dtype_bytes
+        attention = layer.attention_parameters * self._matrix_bytes(dtype_bytes, is_attention=True)
+        dense = layer.dense_parameters * self._matrix_bytes(dtype_bytes)
+        return attention + dense + layer.router_parameters * dtype_bytes
 
     def head_bytes(self, dtype_bytes: float) -> float:
         """Of the output's projection."""
@@ -122,11 +124,45 @@ class DecoderShape:
         """Of all weights, of which those that are not quantised take dtype_bytes each."""
         if self.weight_bits is None:
             return self.num_parameters * dtype_bytes
-        small = self.norm_parameters_per_layer + self.bias_parameters_per_layer
-        experts = 0 if self.is_dense else self.num_experts * self.expert_bytes(dtype_bytes)
-        layer = self.shared_bytes_per_layer(dtype_bytes) + experts + small * dtype_bytes
+        experts = self.num_experts * self.expert_bytes(dtype_bytes)
+        layers = sum(
+            self.shared_bytes(layer, dtype_bytes) + layer.small_parameters * dtype_bytes + layer.has_experts * experts
+            for layer in self.all_layers
+        )
         tables = (1 if self.tied_embeddings else 2) * self.head_bytes(dtype_bytes)
-        return self.num_layers * layer + tables + self.hidden * dtype_bytes
+        return layers + tables + self.hidden * dtype_bytes
+
+    @property
+    def all_layers(self) -> tuple[LayerShape, ...]:
+        """From the first to the last; of a decoder whose layers are alike all the same, but for gpt-oss's windows."""
+        if self.layers:
+            return self.layers
+        alike = partial(
+            LayerShape,
+            **grouped_attention(
+                hidden=self.hidden,
+                num_heads=self.num_heads,
+                num_kv_heads=self.num_kv_heads,
+                head_dim=self.head_dim,
+            ),
+            dense_parameters=self.expert_parameters if self.is_dense else 0,
+            router_parameters=0 if self.is_dense else self.hidden * self.num_experts,
+            small_parameters=self.norm_parameters_per_layer + self.bias_parameters_per_layer,
+            has_experts=not self.is_dense,
+        )
+        windows = (self.sliding_window, None) if self.sliding_window else (None,)
+        return tuple(alike(window=windows[index % len(windows)]) for index in range(self.num_layers))
+
+    @property
+    def mean_experts(self) -> float:
+        """Experts of a layer, on average over all layers; 1 in a dense decoder."""
+        first, stop = self.expert_layers(0, self.num_layers)
+        return 1.0 if self.is_dense else self.num_experts * (stop - first) / self.num_layers
+
+    def expert_layers(self, first: int, stop: int) -> tuple[int, int]:
+        """Layers [first, stop) counted among those with experts; as they are where all layers are alike."""
+        without = [not layer.has_experts for layer in self.layers]
+        return first - sum(without[:first]), stop - sum(without[:stop])
 
     @property
     def attention_parameters(self) -> int:
@@ -162,23 +198,31 @@ class DecoderShape:
     def num_parameters(self) -> int:
         """All weights, embeddings, norms and biases included."""
         tables = 1 if self.tied_embeddings else 2
-        return self.num_layers * self.parameters_per_layer + tables * self.vocab_size * self.hidden + self.hidden
+        experts = 0 if self.is_dense else self.num_experts * self.expert_parameters
+        layers = sum(
+            layer.shared_parameters + layer.small_parameters + layer.has_experts * experts for layer in self.all_layers
+        )
+        return layers + tables * self.vocab_size * self.hidden + self.hidden
 
     @property
     def num_active_parameters(self) -> int:
         """Weights that multiply one token, without the embedding table, norms and biases."""
-        experts = 0 if self.is_dense else self.experts_per_token * self.expert_parameters
-        return self.num_layers * (self.shared_parameters_per_layer + experts) + self.vocab_size * self.hidden
+        shared = sum(layer.shared_parameters for layer in self.all_layers)
+        return shared + self._active_expert_parameters + self.vocab_size * self.hidden
+
+    @property
+    def _active_expert_parameters(self) -> int:
+        first, stop = self.expert_layers(0, self.num_layers)
+        return 0 if self.is_dense else (stop - first) * self.experts_per_token * self.expert_parameters
 
     @property
     def expert_share(self) -> float:
         """The experts' part of a token's operations."""
-        experts = 0 if self.is_dense else self.num_layers * self.experts_per_token * self.expert_parameters
-        return experts / self.num_active_parameters
+        return self._active_expert_parameters / self.num_active_parameters
 
     def kv_bytes_per_token(self, dtype_bytes: float) -> int:
         """Bytes of keys and values one token leaves in the cache, over all layers, windows not subtracted."""
-        return int(2 * self.num_layers * self.num_kv_heads * self.head_dim * dtype_bytes)
+        return int(sum(layer.kv_values for layer in self.all_layers) * dtype_bytes)
 
 
 _LLAMA3_ROPE = RopeScaling(factor=32.0, low_freq_factor=1.0, high_freq_factor=4.0, original_context=8192)

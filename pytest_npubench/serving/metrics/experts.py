@@ -27,8 +27,9 @@ from pytest_npubench.stats.checks import BoolArray, FloatArray
 COVERAGE = "distinct experts activated / experts of the layer, mean over (iteration, layer) pairs that had rows"
 
 
-def expert_metrics(run: ServedRun, num_experts: int | None) -> tuple[ServingMetric, ...]:
-    """Counters and coverage of a run; num_experts is of one layer, None where nobody said, 1 for a dense decoder.
+def expert_metrics(run: ServedRun, num_experts: float | None) -> tuple[ServingMetric, ...]:
+    """Counters and coverage of a run; num_experts is of one layer, the mean where layers differ; None where nobody
+    said, 1 for a dense decoder.
 
     Raises ConfigError for fewer than one layer or expert.
     """
@@ -72,7 +73,7 @@ def _counters(run: ServedRun) -> tuple[ServingMetric, ...]:
     )
 
 
-def _coverages(run: ServedRun, num_experts: int | None) -> tuple[ServingMetric, ...]:
+def _coverages(run: ServedRun, num_experts: float | None) -> tuple[ServingMetric, ...]:
     only_decode = _only_decode(run.log)
     prefills = column("num_prefill_tokens", run.log.num_prefill_tokens) > 0
     return (
@@ -86,7 +87,9 @@ def _coverages(run: ServedRun, num_experts: int | None) -> tuple[ServingMetric, 
     )
 
 
-def _coverage(run: ServedRun, num_experts: int | None, name: str, definition: str, chosen: BoolArray) -> ServingMetric:
+def _coverage(
+    run: ServedRun, num_experts: float | None, name: str, definition: str, chosen: BoolArray
+) -> ServingMetric:
     layers = float(_layers_with_rows(run.log, run.num_layers)[chosen].sum())
     activations = float(column("expert_activations", run.log.expert_activations)[chosen].sum())
     value, note = None, ""
@@ -134,6 +137,6 @@ def _only_decode(log: IterationLog) -> BoolArray:
     return np.asarray(decodes & (column("num_prefill_tokens", log.num_prefill_tokens) == 0))
 
 
-def _check_shape(num_layers: int, num_experts: int) -> None:
+def _check_shape(num_layers: int, num_experts: float) -> None:
     if num_layers < 1 or num_experts < 2:
         raise ConfigError(f"{num_layers} layers of {num_experts} experts; want at least 1 layer and 2 experts")

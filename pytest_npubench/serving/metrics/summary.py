@@ -26,7 +26,7 @@ from pytest_npubench.stats.percentile import proportion_bounds
 
 
 def summarize(
-    run: ServedRun, slo: Slo | None = None, *, num_experts: int | None = None, energy_j: float | None = None
+    run: ServedRun, slo: Slo | None = None, *, num_experts: float | None = None, energy_j: float | None = None
 ) -> tuple[ServingMetric, ...]:
     """All metrics of a run, always the same names in the same order; one that is not known has None and the reason.
 

@@ -24,6 +24,7 @@ LATER_FIELDS = (
     ("qkv_bias", False),
     ("sliding_window", None),
     ("experts", None),
+    ("layers", ()),
     ("weight_bits", None),
     ("doubts", ()),
 )

@@ -101,6 +101,7 @@ def logged_iterations(
     from pytest_npubench.serving.log import IterationLog
 
     router = None if shape.is_dense else sampled_router(shape, 0)
+    layers = shape.expert_layers(0, shape.num_layers)
     log, now_s = IterationLog(), 0.0
     columns: dict[str, list[float]] = {name: [] for name in log.columns()}
     for match in STEP.finditer(_text(path)):
@@ -108,7 +109,7 @@ def logged_iterations(
             continue
         index, prompt, rows = int(match["index"]), int(match["prompt"]), int(match["rows"])
         prefill = [PrefillRow(index, 0, prompt)] if prompt else []
-        activated = 0 if router is None else router.activations(index, 0, shape.num_layers, rows, prefill)
+        activated = 0 if router is None else router.activations(index, *layers, rows, prefill)
         row = {
             "start_s": now_s,
             "end_s": now_s + float(match["ms"]) / 1e3,

@@ -25,7 +25,7 @@ def metrics_of(system: System, result: ServingResult, slo: Slo | None) -> tuple[
     from pytest_npubench.extensions.planning.replicas import SimulatedResult
     from pytest_npubench.serving.metrics import ServingMetric, summarize
 
-    metrics = tuple(summarize(result, slo, num_experts=system.shape.num_experts))
+    metrics = tuple(summarize(result, slo, num_experts=system.shape.mean_experts))
     if not system.shares_prefixes:
         return metrics
     assert isinstance(result, SimulatedResult)

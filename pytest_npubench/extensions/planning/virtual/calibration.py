@@ -31,7 +31,8 @@ from pytest_npubench.core.hardware import HardwareSpec
 from pytest_npubench.engines.shapes import DecoderShape
 from pytest_npubench.errors import ConfigError
 from pytest_npubench.extensions.planning.virtual.calibrated import CalibratedCost, Curve
-from pytest_npubench.extensions.planning.virtual.cost import Attainable, check_split, cost_model
+from pytest_npubench.extensions.planning.virtual.cost import Attainable, check_split
+from pytest_npubench.extensions.planning.virtual.mixed_layers import layer_kinds
 
 Array = npt.NDArray[np.float64]
 Simulate = Callable[[CalibratedCost], Array]
@@ -186,19 +187,23 @@ def prior_of(
     factors. Raises ConfigError where it lacks one."""
     at_peak = Attainable(memory=1.0, gemm=1.0, attention=1.0, grouped_gemm=1.0, interconnect=1.0, tile_rows=0.0)
     check_split(shape, tensor_parallel)
-    peak = cost_model(shape, spec, tensor_parallel=1, dtype=dtype, kv_dtype=kv_dtype, attainable=at_peak)
-    layers = shape.num_layers
-    whole = layers // 2 if peak.window is not None else layers  # those that look at all tokens
-    rows_s = layers * (peak.shared_row_s + peak.expert_row_s) + peak.head_row_s
+    kinds = layer_kinds(shape, spec, tensor_parallel=1, dtype=dtype, kv_dtype=kv_dtype, attainable=at_peak)
+    peak = kinds[-1].cost
+    layers = [(kind.cost, kind.number) for kind in kinds]
+    # layers that look at all tokens: half of gpt-oss's
+    whole = [(cost, number if cost.window is None else 0 if shape.layers else number // 2) for cost, number in layers]
+    rows_s = sum(number * (cost.shared_row_s + cost.expert_row_s) for cost, number in layers) + peak.head_row_s
+    weights_s = sum(number * cost.shared_read_s for cost, number in layers) + peak.head_read_s
+    expert_s = max(cost.expert_read_s for cost, _ in layers)
     terms = {
         # seconds at the peak, factor beforehand, its spread. A product reached 0.49 to 1.09 of the published peak on
         # the devices that were looked at
         "fixed_s": (1e-3, 2.0, 0.7),
-        "weights_s": (layers * peak.shared_read_s + peak.head_read_s, 1.25, 0.2),
+        "weights_s": (weights_s, 1.25, 0.2),
         "row_s": (rows_s, 1.45, 0.35),
-        "pair_s": (whole * peak.pair_s, 2.0, PAIRS_OWN),
-        "context_s": (whole * peak.context_read_s, 1.45, 0.35),
-        **({} if shape.is_dense else {"activation_s": (peak.expert_read_s, 1.35, 0.35)}),
+        "pair_s": (sum(number * cost.pair_s for cost, number in whole), 2.0, PAIRS_OWN),
+        "context_s": (sum(number * cost.context_read_s for cost, number in whole), 1.45, 0.35),
+        **({} if shape.is_dense else {"activation_s": (expert_s, 1.35, 0.35)}),
     }
     unit, factor, deviation = (np.array(values) for values in zip(*terms.values(), strict=True))
     devices = [num_sharing * tensor_parallel if name == "activation_s" else tensor_parallel for name in terms]

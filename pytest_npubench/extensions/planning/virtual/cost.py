@@ -29,7 +29,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from pytest_npubench.core.hardware import Figure, HardwareSpec
-from pytest_npubench.engines.kv_capacity import dtype_bytes
+from pytest_npubench.engines.decoder_layers import LayerShape
+from pytest_npubench.engines.kv_capacity import dtype_bytes, kv_copies
 from pytest_npubench.engines.shapes import DecoderShape
 from pytest_npubench.errors import ConfigError
 from pytest_npubench.extensions.planning.virtual.step_cost import StepWork
@@ -112,15 +113,29 @@ class CostModel:
         context_tokens: float,
         window_tokens: float,
         prefill: Sequence[PrefillRow],
-        activations: int,
+        activations: float,
         expert_rows: float,
     ) -> tuple[float, float, float, float, float, float]:
-        """Seconds of layers [first, stop) by kind of work: what every row takes, attention, experts, rows moved, links,
-        and what is fixed. Decode rows read context_tokens in all (window_tokens in a layer with a window) beside the
-        prefill rows; so many experts are activated over these layers."""
-        layers = stop - first
+        """Seconds of layers [first, stop), as layers_s has them."""
         # gpt-oss: a window in layers 0, 2, 4, ...
         windowed = (stop + 1) // 2 - (first + 1) // 2 if self.window is not None else 0
+        layers = stop - first, windowed
+        return self.layers_s(layers, rows, context_tokens, window_tokens, prefill, activations, expert_rows)
+
+    def layers_s(
+        self,
+        num_layers: tuple[int, int],
+        rows: int,
+        context_tokens: float,
+        window_tokens: float,
+        prefill: Sequence[PrefillRow],
+        activations: float,
+        expert_rows: float,
+    ) -> tuple[float, float, float, float, float, float]:
+        """Seconds of so many layers, and so many with a window among them, by kind of work: what every row takes,
+        attention, experts, rows moved, links, and what is fixed. Decode rows read context_tokens in all (window_tokens
+        in a layer with a window) beside the prefill rows; so many experts are activated over these layers."""
+        layers, windowed = num_layers
         attention_s = ((layers - windowed) * context_tokens + windowed * window_tokens) * self.context_s
         for _, first_token, num_tokens in prefill:
             rows += num_tokens
@@ -172,13 +187,15 @@ def cost_model(
     kv_dtype: str | None = None,
     num_sharing: int = 1,
     attainable: Attainable | None = None,
+    layer: LayerShape | None = None,
 ) -> CostModel:
     """The unit costs of a model on `tensor_parallel` devices of one kind, a replica of num_sharing that share their
-    experts.
+    experts; of its layers of one kind, where they differ (mixed_layers.py).
 
     Raises ConfigError where the hardware file lacks a peak that is needed, or the heads cannot be split.
     """
     reach, each = attainable or Attainable(), dtype_bytes(dtype)
+    layer = layer or shape.all_layers[0]
     check_split(shape, tensor_parallel)
     memory_per_s = _per_device(spec, "memory_bandwidth_bytes_per_s", spec.peak.memory_bandwidth_bytes_per_s)
     peaks = spec.peak.flops_per_s
@@ -188,26 +205,25 @@ def cost_model(
     product_s = 2 / tensor_parallel / flops_per_s  # of one multiplication and addition, shared out
     expert_s = shape.expert_parameters * product_s / reach.grouped_gemm
     activated = tensor_parallel * num_sharing  # devices that share out what is activated
-    pair_s = 2 * shape.num_heads * shape.head_dim * product_s / reach.attention
-    kept = dtype_bytes(kv_dtype or dtype) / each
-    context_read_s = 2 * shape.num_kv_heads * shape.head_dim * kept * streamed_s
+    kept = dtype_bytes(kv_dtype or dtype) / each * kv_copies(shape, tensor_parallel)
+    context_read_s = layer.kv_values * kept * streamed_s
     vocabulary = shape.vocab_size * shape.hidden
     return CostModel(
-        shared_read_s=shape.shared_bytes_per_layer(each) / each * streamed_s,
-        shared_row_s=shape.shared_parameters_per_layer * product_s / reach.gemm,
-        expert_read_s=shape.expert_bytes(each) / activated / (memory_per_s * reach.memory),
-        expert_row_s=0.0 if shape.is_dense else shape.experts_per_token * expert_s,
-        expert_tile_s=0.0 if shape.is_dense else reach.tile_rows * expert_s / num_sharing,
-        context_s=max(context_read_s, pair_s),
+        shared_read_s=shape.shared_bytes(layer, each) / each * streamed_s,
+        shared_row_s=layer.shared_parameters * product_s / reach.gemm,
+        expert_read_s=layer.has_experts * shape.expert_bytes(each) / activated / (memory_per_s * reach.memory),
+        expert_row_s=layer.has_experts * shape.experts_per_token * expert_s,
+        expert_tile_s=layer.has_experts * reach.tile_rows * expert_s / num_sharing,
+        context_s=max(context_read_s, layer.cached_products * product_s / reach.attention),
         context_read_s=context_read_s,
-        pair_s=pair_s,
-        moved_row_s=moved_values_per_row(shape, tensor_parallel) * each / (memory_per_s * reach.memory),
+        pair_s=layer.pair_products * product_s / reach.attention,
+        moved_row_s=moved_values_per_row(shape, tensor_parallel, layer) * each / (memory_per_s * reach.memory),
         link_row_s=_link_row_s(shape, spec, tensor_parallel, num_sharing, each, reach),
-        layer_s=_layer_s(shape, tensor_parallel, reach),
+        layer_s=_layer_s(layer, tensor_parallel, reach),
         head_read_s=shape.head_bytes(each) / each * streamed_s,
         head_row_s=vocabulary * product_s / reach.gemm,
         iteration_s=reach.iteration_s,
-        window=shape.sliding_window,
+        window=layer.window,
     )
 
 
@@ -221,18 +237,19 @@ def handover_s(spec: HardwareSpec, num_bytes: int, *, num_links: int, attainable
     return num_bytes / (num_links * link_per_s * (attainable or Attainable()).interconnect)
 
 
-def moved_values_per_row(shape: DecoderShape, tensor_parallel: int) -> float:
+def moved_values_per_row(shape: DecoderShape, tensor_parallel: int, layer: LayerShape) -> float:
     """Values of one row that a layer's kernels write to memory and read again, on one device of the group.
 
     Two norms with the residual: 8 hidden; into and out of attention: 2 hidden, queries, keys, values and the output
     twice each. Feed-forward: its input and output, gate and up written and read, their product written and read; with
-    experts all of that for each of experts_per_token copies of the row, and the sum over them.
+    experts all of that for each of experts_per_token copies of the row, and the sum over them. Heads of compressed keys
+    and values count as those of the values.
     """
     heads = 4 * (shape.num_heads + shape.num_kv_heads) * shape.head_dim / tensor_parallel
-    inside = 6 * shape.intermediate / tensor_parallel
-    if shape.is_dense:
+    inside = 2 * layer.dense_parameters / shape.hidden / tensor_parallel  # 6 times the width
+    if not layer.has_experts:
         return 10 * shape.hidden + heads + 2 * shape.hidden + inside
-    return 10 * shape.hidden + heads + moved_expert_values_per_row(shape, tensor_parallel)
+    return 10 * shape.hidden + heads + inside + moved_expert_values_per_row(shape, tensor_parallel)
 
 
 def moved_expert_values_per_row(shape: DecoderShape, tensor_parallel: int) -> float:
@@ -254,13 +271,16 @@ def _link_row_s(
     return rows * shape.hidden * each / link_per_s
 
 
-def _layer_s(shape: DecoderShape, devices: int, reach: Attainable) -> float:
-    experts_s = 0.0 if shape.is_dense else reach.expert_layer_s
+def _layer_s(layer: LayerShape, devices: int, reach: Attainable) -> float:
+    experts_s = reach.expert_layer_s if layer.has_experts else 0.0
     return reach.layer_s + experts_s + (ALL_REDUCES_PER_LAYER * reach.all_reduce_s if devices > 1 else 0.0)
 
 
 def check_split(shape: DecoderShape, tensor_parallel: int) -> None:
-    """Raises ConfigError where the key-value heads cannot be shared out over so many devices."""
+    """Raises ConfigError where the key-value heads cannot be shared out over so many devices. Where the cache is of all
+    heads together, each device keeps it, and the query heads are shared out."""
+    if shape.layers and shape.num_heads % tensor_parallel == 0:
+        return
     allowed = [count for count in range(1, shape.num_kv_heads + 1) if shape.num_kv_heads % count == 0]
     if tensor_parallel not in allowed:
         raise ConfigError(

@@ -16,8 +16,8 @@ from pytest_npubench.core.hardware import HardwareSpec
 from pytest_npubench.engines.kv_capacity import dtype_bytes
 from pytest_npubench.engines.shapes import DecoderShape
 from pytest_npubench.errors import MeasurementError
-from pytest_npubench.extensions.planning.virtual.cost import cost_model
 from pytest_npubench.extensions.planning.virtual.held import HeldTokens
+from pytest_npubench.extensions.planning.virtual.mixed_layers import step_cost
 from pytest_npubench.extensions.planning.virtual.router import ExpertRouter, sampled_router
 from pytest_npubench.extensions.planning.virtual.shared_blocks import SharedBlocks
 from pytest_npubench.extensions.planning.virtual.step_cost import PassWork, StepCost, StepWork
@@ -61,11 +61,12 @@ class VirtualExecutor:
         self.block_size_tokens = block_size_tokens
         if cost is None:
             assert spec is not None
-            cost = cost_model(
+            cost = step_cost(
                 shape, spec, tensor_parallel=tensor_parallel, dtype=dtype, kv_dtype=kv_dtype, num_sharing=num_sharing
             )
         self.cost: StepCost = cost
         self._decode_cost = DecodeCost(cost, shape.num_layers) if getattr(cost, "is_affine", False) else None
+        self._expert_layers = [shape.expert_layers(0, stop)[1] for stop in range(shape.num_layers + 1)]
         self._router = None if shape.is_dense else router or sampled_router(shape, seed)
         self._tokens = HeldTokens(shape.num_layers, shape.sliding_window)
         self._iteration = 0
@@ -237,7 +238,7 @@ class VirtualExecutor:
     def _activations(self, layers: LayerPass, num_rows: int, padding: int) -> tuple[int, int]:
         """Distinct experts over these layers, without and with the padding rows."""
         assert self._router is not None
-        (first, stop), prefill = layers.group, layers.prefill
+        first, stop, prefill = *(self._expert_layers[edge] for edge in layers.group), layers.prefill
         real = self._router.activations(self._iteration, first, stop, num_rows, prefill)
         if not padding:
             return real, real

@@ -57,7 +57,8 @@ class Router:
 
     def __init__(self, shape: DecoderShape, *, seed: int) -> None:
         generator = np.random.Generator(np.random.PCG64(seed))
-        size, chosen = (shape.num_layers, shape.num_experts), shape.experts_per_token
+        _, num_layers = shape.expert_layers(0, shape.num_layers)
+        size, chosen = (num_layers, shape.num_experts), shape.experts_per_token
         bias = generator.normal(0.0, EXPERT_BIAS_STD, size)
         self.prompt = np.stack([_prompt_stream(bias, chosen, generator) for _ in range(NUM_PROMPT_STREAMS)])
         self.decode = _decode_streams(bias, chosen, generator)

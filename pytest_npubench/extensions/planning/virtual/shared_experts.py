@@ -24,6 +24,7 @@ class SharedExperts:
         """The executors' costs are those of replicas that share (cost_model's num_sharing)."""
         self._executors = executors
         self._router = sampled_router(shape, seed)
+        self._shape = shape
         self._iteration = 0
 
     def __call__(self, plans: Sequence[IterationPlan | None]) -> list[IterationOutcome | None]:
@@ -57,8 +58,9 @@ class SharedExperts:
         for first, stop in pairwise(cuts):
             inside = [(work, one) for work in works for one in work.passes if one.first <= first < one.stop]
             rows = sum(work.decode_rows for work, _ in inside)
+            layers = self._shape.expert_layers(first, stop)
             prefill = [row for _, one in inside for row in one.prefill]
-            segments.append((first, self._router.activations(self._iteration, first, stop, rows, prefill)))
+            segments.append((first, self._router.activations(self._iteration, *layers, rows, prefill)))
         return segments
 
 

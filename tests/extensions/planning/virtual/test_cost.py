@@ -180,7 +180,8 @@ def test_a_dense_decoder_has_no_experts_and_reads_its_feed_forward_block() -> No
     cost = one_decode_row(costs, 1, 0)
     assert cost.experts_s == 0
     assert cost.shared_s == pytest.approx((4096 * 128 * 2 * 40 + 3 * 4096 * 12288) * 2 / 3.35e12)
-    assert moved_values_per_row(decoder_shape("qwen3-8b"), 1) == 12 * 4096 + 4 * 40 * 128 + 6 * 12288
+    dense = decoder_shape("qwen3-8b")
+    assert moved_values_per_row(dense, 1, dense.all_layers[0]) == 12 * 4096 + 4 * 40 * 128 + 6 * 12288
 
 
 @given(
