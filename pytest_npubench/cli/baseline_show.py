@@ -1,9 +1,10 @@
 """`npubench baseline show`: the accepted sessions of one case, as the judge sees them, with their trend.
 
-Median is that of the medians of a session's processes; spread the distance of the quartiles of all its samples over
-that median; change the median against the median of the anchor's medians.
-Worked example: processes (1, 2, 3) and (3, 4, 5) have medians 2 and 4, so median 3; the quartiles of 1, 2, 3, 3, 4, 5
-are 2.25 and 3.75, so the spread is 1.5 / 3 = 50 %.
+A session's figure is the one that is judged: of times and rates the better quartile, of differences the median, of
+several processes their median. Spread is the distance of the quartiles of all its samples over the median of the
+processes' medians; change is against the median of the anchor's figures.
+Worked example: processes (1, 2, 3) and (3, 4, 5) have the lower quartiles 1.5 and 3.5, so the figure of a time is 2.5;
+the quartiles of 1, 2, 3, 3, 4, 5 are 2.25 and 3.75, so the spread is 1.5 / 3 = 50 %.
 """
 
 from __future__ import annotations
@@ -18,14 +19,17 @@ from pytest_npubench.cli.arguments import add_command, columns, print_document
 from pytest_npubench.cli.baseline_list import stack_text
 from pytest_npubench.core.short_id import named, not_one
 from pytest_npubench.errors import BaselineError
+from pytest_npubench.reports import number_text
+from pytest_npubench.reports.run_rows import judged_at, judged_level
 
 if TYPE_CHECKING:
     from pytest_npubench.cli.arguments import Commands
-    from pytest_npubench.store.accepted_session import AcceptedSession, KeptSamples
+    from pytest_npubench.store.accepted_session import AcceptedSession, KeptSamples, Quantity
     from pytest_npubench.store.baseline_format import BaselineFile
     from pytest_npubench.store.baselines import Baselines
 
-HEADER = ("SESSION", "ACCEPTED", "REVISION", "MEDIAN", "SPREAD", "CHANGE", "")
+HEADER = ("SESSION", "ACCEPTED", "REVISION", "QUARTILE", "SPREAD", "CHANGE", "")
+OF_DIFFERENCES = "ERROR"
 BARS = "▁▂▃▄▅▆▇█"
 
 
@@ -95,7 +99,7 @@ def _keys(loaded: Baselines, case: str) -> list[dict[str, Any]]:
             about = {"key": key.digest(), "stack": key.to_json(), "digest": digest, "rejected": rejected}
             about["frozen"] = dict(loaded.frozen(case, key, digest=digest))
             metrics = {
-                metric: {**quantity.to_json(), "sessions": _rows(metric, history)}
+                metric: {**quantity.to_json(), "sessions": _rows(metric, quantity, history)}
                 for metric, quantity in sorted(quantities.items())
                 if quantity.gate != "answers"  # a vector, of which a median says nothing
             }
@@ -110,15 +114,15 @@ def _digest(loaded: Baselines, files: Iterable[BaselineFile], case: str) -> str:
     return digests[0] if digests else (loaded.aliases.entries[old].case_digest or "" if old else "")
 
 
-def _rows(metric: str, history: Sequence[AcceptedSession]) -> list[dict[str, Any]]:
-    sessions = [session for session in history if metric in session.metrics]
-    anchor = [_median(session.metrics[metric]) for session in sessions if session.anchor]
-    return [_row(session, session.metrics[metric], anchor) for session in sessions]
-
-
-def _row(session: AcceptedSession, kept: KeptSamples, anchor: Sequence[float]) -> dict[str, Any]:
-    median = _median(kept)
+def _rows(metric: str, quantity: Quantity, history: Sequence[AcceptedSession]) -> list[dict[str, Any]]:
+    level = judged_level(quantity)
+    kept = [(session, session.metrics[metric]) for session in history if metric in session.metrics]
+    anchor = [judged_at(samples.processes, level) for session, samples in kept if session.anchor]
     reference = statistics.median(anchor) if anchor else 0.0
+    return [_row(session, samples, judged_at(samples.processes, level), reference) for session, samples in kept]
+
+
+def _row(session: AcceptedSession, kept: KeptSamples, judged: float, reference: float) -> dict[str, Any]:
     return {
         "session": session.session,
         "accepted_at": session.accepted_at,
@@ -126,9 +130,10 @@ def _row(session: AcceptedSession, kept: KeptSamples, anchor: Sequence[float]) -
         "anchor": session.anchor,
         "reason": session.reason,
         "num_processes": len(kept.processes),
-        "median": median,
+        "judged": judged,
+        "median": _median(kept),
         "spread": spread(kept),
-        "change": median / reference - 1 if reference else None,
+        "change": judged / reference - 1 if reference else None,
     }
 
 
@@ -162,13 +167,14 @@ def _lines(answer: dict[str, Any]) -> list[str]:
     for entry in answer["keys"]:
         lines += ["", f"key {entry['key']}: {stack_text(entry['stack'])}"]
         for name, metric in entry["metrics"].items():
-            lines += ["", *_metric_lines(name, metric["unit"], metric["sessions"])]
+            lines += ["", *_metric_lines(name, metric)]
         lines += [f"frozen  {name} {value:g}" for name, value in entry["frozen"].items()]
         lines += [_rejected_line(name, item) for name, item in entry["rejected"].items()]
     return lines
 
 
-def _metric_lines(name: str, unit: str, sessions: Sequence[dict[str, Any]]) -> list[str]:
+def _metric_lines(name: str, metric: dict[str, Any]) -> list[str]:
+    unit, sessions = metric["unit"], metric["sessions"]
     if not sessions:
         return [f"{name}: no session has it"]
     rows = [
@@ -176,16 +182,17 @@ def _metric_lines(name: str, unit: str, sessions: Sequence[dict[str, Any]]) -> l
             session["session"],
             session["accepted_at"][:10],
             session["git_revision"] or "unknown",
-            f"{session['median']:.4g} {unit}".rstrip(),
+            number_text.figure(session["judged"], unit),
             _percent(session["spread"]),
             _percent(session["change"], sign="+"),
             ", ".join(filter(None, ("anchor" if session["anchor"] else "", session["reason"]))),
         )
         for session in sessions
     ]
-    medians = [session["median"] for session in sessions]
-    low, high = f"{min(medians):.4g}", f"{max(medians):.4g} {unit}".rstrip()
-    return [f"{name}  {trend(medians)}  {low} to {high}", columns([HEADER, *rows])]
+    judged = [session["judged"] for session in sessions]
+    low, high = number_text.figures((min(judged), max(judged)), unit)
+    header = [OF_DIFFERENCES if text == "QUARTILE" and metric["gate"] == "difference" else text for text in HEADER]
+    return [f"{name}  {trend(judged)}  {low} to {high}", columns([tuple(header), *rows])]
 
 
 def _percent(fraction: float | None, sign: str = "") -> str:

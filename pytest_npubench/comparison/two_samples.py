@@ -39,7 +39,7 @@ from pytest_npubench.verdict.observations import (
 )
 from pytest_npubench.verdict.suite_shift import MEDIAN_EFFICIENCY, MIN_CASES, SuiteShift
 from pytest_npubench.verdict.weighing import Weighed, difference_of
-from pytest_npubench.verdict.wording import suite_verdicts
+from pytest_npubench.verdict.wording import suite_verdicts, visible
 
 MIN_SESSIONS = 3
 Sessions = Mapping[str, Session]
@@ -184,4 +184,4 @@ def _worded(verdict: Verdict, entries: tuple[Row, Row], rule: Rule) -> Verdict:
     sessions = f"{len(entries[1])} sessions of B against {len(entries[0])} of A"
     if verdict.kind in (VerdictKind.REGRESSED, VerdictKind.IMPROVED):
         return replace(verdict, reason=f"{sessions}, margin {rule.margin:.2g}")
-    return replace(verdict, reason=f"{sessions}, could have seen {verdict.mde or 0:.1%}")
+    return replace(verdict, reason=f"{sessions}, could have seen {visible(verdict.mde or 0)}")

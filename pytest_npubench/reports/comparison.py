@@ -20,6 +20,7 @@ from pytest_npubench.errors import ConfigError
 from pytest_npubench.plain_text import counted, plain
 from pytest_npubench.reports.number_text import figures
 from pytest_npubench.verdict import Verdict, VerdictKind
+from pytest_npubench.verdict.wording import visible
 
 STYLES = {
     VerdictKind.REGRESSED: "bold red",
@@ -169,7 +170,7 @@ def _figures(row: Row) -> tuple[str | Text, ...]:
         *figures((row.before, row.after), row.definition.unit),
         cell(_ratio(row, verdict.ratio), STYLES.get(row.kind, "")),
         _interval(row),
-        "" if verdict.mde is None else f"{verdict.mde * 100:.1f} %",
+        "" if verdict.mde is None else visible(verdict.mde),
     )
 
 

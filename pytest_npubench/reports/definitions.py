@@ -22,11 +22,12 @@ ANSWERS = (
 )
 
 SUMMARY = {
-    "measured": "what the case timed: the mean over the rounds; for a workload the sum over its "
-    "batches; for a policy the mean TTFT of its requests; for an operator, a layer or a callable of your own the "
-    "median.",
+    "figure": "the metric that the verdict is about.",
+    "quartile": "the better quartile of its samples, the lower one of times; of several processes their median.",
+    "change": "against the accepted sessions, from the same quartiles.",
     "predicted": "the LENS prediction of the same quantity, made from the profile points alone; of a split what its "
     "solver predicted from measured parts.",
+    "measured": "what was predicted, measured: of a batch the mean over the rounds, of a split the median.",
     "error": "(predicted - measured) / measured, signed, in percent.",
     "repeat": "relative standard error of the measured mean, in percent.",
 }

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-MOST_PERCENT = 100_000
+MOST_PERCENT = 100
 UNKNOWN = "–"
 
 
@@ -59,8 +59,13 @@ def milliseconds(seconds: float | None) -> str:
 
 
 def change(fraction: float) -> str:
-    """Signed percent with its sign; a factor where that has more digits than anyone reads: "x783,296"."""
-    return f"x{1 + fraction:,.0f}" if fraction > MOST_PERCENT / 100 else f"{fraction * 100:+.2f} %"
+    """Signed percent with its sign; from twice as much on a factor: "x2.4"."""
+    return f"x{two_digits(1 + fraction)}" if fraction > MOST_PERCENT / 100 else f"{fraction * 100:+.2f} %"
+
+
+def two_digits(value: float) -> str:
+    """ "2.4", "24" and "783,296"."""
+    return f"{value:.2g}" if value < 99.5 else f"{value:,.0f}"
 
 
 def percent(fraction: float | None, *, signed: bool = False) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from pytest_npubench.errors import JournalError
 from pytest_npubench.reports import number_text
 from pytest_npubench.reports.page import CaseRow, Overview, Table, tone_of
-from pytest_npubench.reports.run_rows import metric_rows
+from pytest_npubench.reports.run_rows import metric_rows, run_row
 from pytest_npubench.stats.error import summarise
 from pytest_npubench.store.fingerprint import Fingerprint
 from pytest_npubench.store.journal_reader import Journal, Session
@@ -189,16 +189,19 @@ def _device_words(cases: Cases) -> str:
 
 
 def _row(record: CaseRecord[Any], anchor: str, picture: str) -> CaseRow:
-    said = record.judgement
-    kind, unit = said.verdict.kind, number_text.time_unit(said.measured_s, said.predicted_s)
+    said, shown = record.judgement, run_row(record, "")
+    kind = said.verdict.kind
     return CaseRow(
         anchor=anchor,
         picture=picture,
         id=record.shown_id,
         what=record.what,
         cells=(
-            ("measured", number_text.time(said.measured_s, unit)),
-            ("predicted", number_text.time(said.predicted_s, unit)),
+            ("figure", shown.figure or number_text.UNKNOWN),
+            ("quartile", shown.quartile_text or number_text.UNKNOWN),
+            ("change", shown.change_text or number_text.UNKNOWN),
+            ("predicted", shown.predicted_text or number_text.UNKNOWN),
+            ("measured", number_text.UNKNOWN if said.predicted_s is None else shown.measured_text),
             ("error %", number_text.percent(said.error, signed=said.predicted_s is not None)),
             ("repeat %", number_text.percent(said.repeat_error)),
         ),

@@ -17,6 +17,7 @@ from typing import Any
 
 from pytest_npubench.core.short_id import short_ids
 from pytest_npubench.reports import number_text
+from pytest_npubench.store.accepted_session import Quantity
 from pytest_npubench.verdict import Verdict, VerdictKind
 from pytest_npubench.verdict.case_record import CaseRecord, Cases
 from pytest_npubench.verdict.observations import BETTER_QUARTILE
@@ -95,6 +96,16 @@ class RunRow:
         return f"{self.value * 100:.2f} %" if self.is_fraction else amount(self.value, self.unit, self._time_unit)
 
     @property
+    def quartile_text(self) -> str:
+        """The value of a time, a rate or a count."""
+        return "" if self.is_difference else self.value_text
+
+    @property
+    def error_text(self) -> str:
+        """The value of a figure that is held against 0."""
+        return self.value_text if self.is_difference else ""
+
+    @property
     def change_text(self) -> str:
         return "" if self.change is None else self._signed(self.change)
 
@@ -126,9 +137,14 @@ class RunRow:
 def run_rows(cases: Cases) -> list[RunRow]:
     """One row a case, in the order given, those of one suite, campaign and device together."""
     names = short_ids({record.key: "-".join(_axes(record)) for record in cases.records})
-    rows = [_row(record, names[record.key], judged_metric(record.judgement)) for record in cases.records]
+    rows = [run_row(record, names[record.key]) for record in cases.records]
     groups = list(dict.fromkeys(row.group for row in rows))
     return sorted(rows, key=lambda row: groups.index(row.group))
+
+
+def run_row(record: CaseRecord[Any], name: str) -> RunRow:
+    """The row of a case under this name."""
+    return _row(record, name, judged_metric(record.judgement))
 
 
 def metric_rows(record: CaseRecord[Any]) -> list[RunRow]:
@@ -166,7 +182,7 @@ def judged_metric(judgement: Judgement) -> Metric | None:
     return next(iter(metrics), None)
 
 
-def judged_level(metric: Metric) -> float:
+def judged_level(metric: Metric | Quantity) -> float:
     """The quantile of a process's samples that the gate judges: verdict.observations."""
     return BETTER_QUARTILE[metric.better] if metric.gate == "ratio" else 0.5
 
@@ -238,9 +254,10 @@ def _row(record: CaseRecord[Any], name: str, metric: Metric | None) -> RunRow:
 
 
 def _value(metric: Metric) -> float:
-    """What was compared, where it was: of times the better quartile, not the median that a lone run shows."""
-    compared = metric.verdict is not None and metric.verdict.ratio is not None and all(metric.processes)
-    return judged_at(metric.processes, judged_level(metric)) if compared else metric.value
+    """Of times and rates the better quartile, which the gate judges; of a difference what was compared, if it was."""
+    compared = metric.verdict is not None and metric.verdict.ratio is not None
+    is_judged = bool(metric.processes) and all(metric.processes) and (metric.gate == "ratio" or compared)
+    return judged_at(metric.processes, judged_level(metric)) if is_judged else metric.value
 
 
 def _decided(metric: Metric, verdict: Verdict) -> bool:

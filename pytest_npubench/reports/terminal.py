@@ -61,7 +61,7 @@ INDENT, GAP = 1, 2
 NARROWEST_FIGURE, WIDEST_FIGURE = 8, 24
 NARROWEST_CASE = 12
 ALWAYS = ("case", "figure", "verdict")
-RIGHT = ("value", "measured", "predicted", "off", "change")
+RIGHT = ("quartile", "error", "measured", "predicted", "off", "change")
 WIDE_ONLY = ("measured", "predicted", "off")
 
 
@@ -234,7 +234,8 @@ def _cells(row: RunRow) -> dict[str, str]:
     return {
         "case": plain(row.name),
         "figure": plain(row.figure or ""),
-        "value": row.value_text,
+        "quartile": row.quartile_text,
+        "error": row.error_text,
         "measured": row.measured_text if is_predicted else "",
         "predicted": row.predicted_text,
         "off": row.off_text,

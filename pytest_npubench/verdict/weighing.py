@@ -21,7 +21,7 @@ from pytest_npubench.stats.multiple_testing import adjusted_p_values
 from pytest_npubench.verdict import Verdict, VerdictKind
 from pytest_npubench.verdict.observations import Rule
 from pytest_npubench.verdict.suite_shift import SuiteShift
-from pytest_npubench.verdict.wording import change_with_interval, percent, suite_words
+from pytest_npubench.verdict.wording import change_with_interval, percent, suite_words, visible
 
 EQUIVALENCE_LIMIT = 0.03
 EQUIVALENCE_LEVEL = 0.05
@@ -108,7 +108,7 @@ class Weighed:
             p = (self._adjusted_slower if estimate >= 0 else self._adjusted_faster)[row]
             yield f"margin {percent(self.rule.margin)}, p {p:.2g} over {counted(len(self._adjusted_slower), 'case')}"
         else:
-            yield f"could have seen {percent(mde)}"
+            yield f"could have seen {visible(mde)}"
         if self.shift is not None:
             yield suite_words(self.rule, self.shift, self.taken_off)
 

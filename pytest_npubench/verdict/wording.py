@@ -162,9 +162,12 @@ def _is_factor(rule: Rule, entry: float) -> bool:
 
 
 def _size(rule: Rule, entry: float) -> str:
-    if _is_factor(rule, entry):
-        return f"a factor of {_two_digits(math.exp(min(entry, LARGEST_LOG)))}"
-    return percent(rule.fraction(entry))
+    return "nothing below x2" if _is_factor(rule, entry) else percent(rule.fraction(entry))
+
+
+def visible(fraction: float) -> str:
+    """A change that could have been seen; of one beyond x2 nobody needs the figure."""
+    return "nothing below x2" if fraction > FACTOR - 1 else percent(fraction)
 
 
 def _span(low: float, high: float) -> str:
