@@ -97,6 +97,7 @@ def chart(
     diagonal: bool = False,
     wedge: float | None = None,
     legend: bool = True,
+    answer: str = "",
 ) -> Chart:
     """A chart of these series over its horizontal and vertical axis, with the table of its data."""
     x, y = axes
@@ -116,6 +117,7 @@ def chart(
             legend=legend,
         ),
         table=data,
+        answer=answer,
     )
 
 

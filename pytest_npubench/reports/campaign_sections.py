@@ -14,7 +14,7 @@ from pytest_npubench.reports.detail_parts import detail_parts
 from pytest_npubench.reports.drift import campaign_rounds, drift_chart
 from pytest_npubench.reports.lanes import Lane, plain_lanes
 from pytest_npubench.reports.overview import row_anchor
-from pytest_npubench.reports.page import CampaignSection, Chart, Parts, Rounds, ShownBy, Table
+from pytest_npubench.reports.page import CampaignSection, Chart, Learnt, Parts, Rounds, ShownBy, Table
 from pytest_npubench.reports.plot_parts import BLUE, ORANGE, category_axis, label, spread_axis
 from pytest_npubench.reports.run_rows import FIGURE, RunRow, every_metric
 from pytest_npubench.store.journal_reader import Journal
@@ -23,6 +23,7 @@ from pytest_npubench.verdict.result import Metric
 
 OWN = "One mark a sample of each callable, in milliseconds on a logarithmic axis; the open diamond is the median."
 MAX_OWN, MAX_SAMPLES = 100, 60
+MOST_LEARNT = 4
 MAX_WHOLE = 100
 """Campaigns with charts and metrics: 10,000 cases of 1,000 campaigns stay below 15 MB."""
 
@@ -48,6 +49,17 @@ def campaign_sections(
         shown = _shown(section, rows[key], group)
         sections.append(replace(section, cases=tuple(rows[key]), pictures=pictures, shown=shown))
     return (*_across(cases, shown_by), *sections)
+
+
+def learnt(campaigns: Sequence[CampaignSection]) -> tuple[Learnt, ...]:
+    """The first picture that answers each question, MOST_LEARNT at most."""
+    first: dict[str, Learnt] = {}
+    for campaign in campaigns:
+        for item in campaign.charts:
+            if item.answer:
+                shown = Learnt(chart=item, campaign=campaign.title, anchor=campaign.anchor_of(item))
+                first.setdefault(item.title, shown)
+    return tuple(first.values())[:MOST_LEARNT]
 
 
 def _pictures(section: CampaignSection, rows: Sequence[str], cases: Cases) -> dict[str, str]:

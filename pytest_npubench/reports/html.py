@@ -13,8 +13,8 @@ from typing import Any
 import jinja2
 
 from pytest_npubench.reports import definitions
-from pytest_npubench.reports.campaign_sections import campaign_sections
-from pytest_npubench.reports.overview import case_rows, device_table, overview, sessions_up_to
+from pytest_npubench.reports.campaign_sections import campaign_sections, learnt
+from pytest_npubench.reports.overview import case_rows, common_reasons, device_table, overview, sessions_up_to
 from pytest_npubench.reports.page import CampaignSection, RegressionCard, ShownBy
 from pytest_npubench.reports.regression import SHOWN, cards
 from pytest_npubench.reports.svg import draw
@@ -45,6 +45,8 @@ def render_html(
         devices=devices,
         device_remarks=device_remarks,
         cases=case_rows(cases, _pictures(shown_cards, campaigns)),
+        common=common_reasons(cases),
+        learnt=() if shown_cards else learnt(campaigns),
         campaigns=campaigns,
         definitions=definitions,
         torn=(*journal.remarks, *cases.unread),

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from pytest_npubench.errors import JournalError
 from pytest_npubench.reports import number_text
 from pytest_npubench.reports.page import CaseRow, Overview, Table, tone_of
-from pytest_npubench.reports.run_rows import metric_rows, run_row
+from pytest_npubench.reports.run_rows import metric_rows, run_row, shared_reason
 from pytest_npubench.stats.error import summarise
 from pytest_npubench.store.fingerprint import Fingerprint
 from pytest_npubench.store.journal_reader import Journal, Session
@@ -20,6 +20,8 @@ from pytest_npubench.verdict.work import work_text
 
 _ORDER = {"bad": 0, "neutral": 1, "good": 2}
 MAX_REASONS = 5
+COMMON = 3
+"""A reason of so many cases is said once."""
 UNJUDGED = (VerdictKind.NO_BASELINE, VerdictKind.INCOMPARABLE)
 COMPARED = (VerdictKind.REGRESSED, VerdictKind.IMPROVED, VerdictKind.UNCHANGED, VerdictKind.INCONCLUSIVE)
 
@@ -65,11 +67,22 @@ def overview(cases: Cases, journal: Journal, before: Sequence[int] = ()) -> Over
 
 
 def case_rows(cases: Cases, pictures: Mapping[str, str]) -> tuple[CaseRow, ...]:
-    """One row a case, failing ones first, otherwise in the order given. `pictures` has the anchor of what shows more of
-    a case, by that of its row."""
+    """One row a case, failing ones first, then suite by suite. `pictures` has the anchor of what shows more of a case,
+    by that of its row."""
     rows = [(row_anchor(place), record) for place, record in enumerate(cases.records)]
-    rows.sort(key=lambda row: _ORDER[tone_of(row[1].judgement.verdict.kind)])
-    return tuple(_row(record, anchor, pictures[anchor]) for anchor, record in rows)
+    rows.sort(key=lambda row: (_ORDER[tone_of(row[1].judgement.verdict.kind)], row[1].suite))
+    common = dict(common_reasons(cases))
+    return tuple(_row(record, anchor, pictures[anchor], common) for anchor, record in rows)
+
+
+def common_reasons(cases: Cases) -> list[tuple[str, int]]:
+    """The reasons that stand above the table and not in its rows, each with the number of cases that have it."""
+    reasons = Counter(map(_reason, cases.records))
+    return [(reason, number) for reason, number in reasons.most_common() if number >= COMMON]
+
+
+def _reason(record: CaseRecord[Any]) -> str:
+    return shared_reason(record.judgement) or record.judgement.verdict.reason
 
 
 def row_anchor(index: int) -> str:
@@ -143,10 +156,10 @@ def _headline(num_cases: int, num_failing: int, num_unjudged: int) -> str:
     """Says "none failing" alone only where every case was held against something."""
     if not num_cases:
         return "No cases"
-    unjudged = f"{num_unjudged} judged against nothing" if num_unjudged else ""
+    unjudged = f"{num_unjudged} not compared yet" if num_unjudged else ""
     if num_failing:
         return ", ".join(filter(None, (f"{num_failing} of {_cases(num_cases)} failing", unjudged)))
-    return f"{_cases(num_cases)}, {unjudged or 'none failing'}"
+    return f"{_cases(num_cases)} measured, {unjudged or 'none failing'}"
 
 
 def _against(cases: Cases, num_unjudged: int, before: Sequence[int]) -> str:
@@ -188,16 +201,15 @@ def _device_words(cases: Cases) -> str:
     return f"{len(canaries)} canary kernels: {counts}{worst}."
 
 
-def _row(record: CaseRecord[Any], anchor: str, picture: str) -> CaseRow:
+def _row(record: CaseRecord[Any], anchor: str, picture: str, common: Collection[str]) -> CaseRow:
     said, shown = record.judgement, run_row(record, "")
     kind = said.verdict.kind
     return CaseRow(
         anchor=anchor,
         picture=picture,
-        id=record.shown_id,
-        what=record.what,
+        id=f"{record.suite}/{record.kind}/{record.shown_id}",
+        what=f"{record.what}: {shown.figure}" if shown.quartile_text else record.what,
         cells=(
-            ("figure", shown.figure or number_text.UNKNOWN),
             ("quartile", shown.quartile_text or number_text.UNKNOWN),
             ("change", shown.change_text or number_text.UNKNOWN),
             ("predicted", shown.predicted_text or number_text.UNKNOWN),
@@ -207,7 +219,7 @@ def _row(record: CaseRecord[Any], anchor: str, picture: str) -> CaseRow:
         ),
         verdict=f"{kind.value} (resumed)" if record.resumed else kind.value,
         tone=tone_of(kind),
-        reason=said.verdict.reason,
+        reason="" if _reason(record) in common else _reason(record),
         did=work_text(said.work),
         metrics=tuple(
             (f"{one.figure} {one.value_text} {one.change_text}".rstrip(), one.kind, tone_of(one.verdict.kind))

@@ -29,7 +29,8 @@ class Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
-    """A figure, what it shows in one sentence, what its quantities mean, and its numbers; `shows` as of a table."""
+    """A figure, what it shows in one sentence, what its quantities mean, and its numbers; `shows` as of a table.
+    `answer`: what was learnt, in a sentence, of a picture that answers the question of its suite."""
 
     title: str
     summary: str
@@ -37,6 +38,7 @@ class Chart:
     figure: DrawnFigure | CellGrid
     table: Table
     shows: tuple[str, ...] = ()
+    answer: str = ""
 
 
 Parts = tuple[tuple[Chart, ...], tuple[Table | None, ...], tuple[str, ...]]
@@ -106,6 +108,15 @@ class CaseRow:
     reason: str
     did: str = ""
     metrics: tuple[tuple[str, str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Learnt:
+    """A picture that answers, on the first screen. `anchor`: of the same picture with its numbers."""
+
+    chart: Chart
+    campaign: str
+    anchor: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

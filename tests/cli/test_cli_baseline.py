@@ -117,10 +117,10 @@ def test_show_has_each_session_with_its_change(accepted: list[str], call: Run) -
     # the anchor of 1 to 7 ms has the median 4 ms
     assert [row["change"] for row in rows] == pytest.approx([value / 4 - 1 for value in range(1, 8)])
     text = call("baseline", "show", "tiny-bucket128").out
-    assert "tbt_s  ▁▂▃▅▆▇█  0.001 to 0.007 s" in text
+    assert "tbt_s  ▁▂▃▅▆▇█  1 ms to 7 ms" in text
     last = text.splitlines()[-1].split()
     assert last[0] == accepted[-1]
-    assert last[2:] == ["0123456789ab", "0.007", "s", "0.0", "%", "+75.0", "%", "anchor"]
+    assert last[2:] == ["0123456789ab", "7", "ms", "0.0", "%", "+75.0", "%", "anchor"]
 
 
 def test_show_of_what_is_not_there(accepted: list[str], work: Path, call: Run) -> None:

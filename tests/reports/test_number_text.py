@@ -110,4 +110,6 @@ def test_a_metric_and_its_samples_have_one_unit(value: float, samples: list[floa
 
 
 def test_a_change_that_is_a_factor() -> None:
-    assert [number_text.change(one) for one in (-0.5, 1000.0, 783294.7)] == ["-50.00 %", "+100000.00 %", "x783,296"]
+    assert [number_text.change(one) for one in (-0.5, 1.0, 1.4, 98.7, 783294.7)] == [
+        *("-50.00 %", "+100.00 %", "x2.4", "x100", "x783,296"),
+    ]

@@ -11,6 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from pytest_npubench.core.measurement import CostRecord
 from pytest_npubench.plain_text import counted
@@ -364,7 +365,13 @@ def _batch_chart(workloads: Sequence[JudgedWorkload]) -> Chart | None:
         ),
         diagonal=True,
         wedge=limit if limit is not None and limit < 1 else None,
+        answer=_answer([abs(item.error) for item in workloads]),
     )
+
+
+def _answer(errors: Sequence[float]) -> str:
+    workloads = counted(len(errors), "workload")
+    return f"LENS is off by {median(errors):.1%} (median of {workloads}, {max(errors):.1%} at worst)"
 
 
 def _limit_note(limit: float | None) -> tuple[str, ...]:

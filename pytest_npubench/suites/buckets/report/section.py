@@ -11,7 +11,7 @@ from pytest_npubench.reports import definitions
 from pytest_npubench.reports.build import of_kind
 from pytest_npubench.reports.detail_parts import detail_parts
 from pytest_npubench.reports.drift import drift_chart
-from pytest_npubench.reports.page import Parts, Rounds
+from pytest_npubench.reports.page import Chart, Parts, Rounds
 from pytest_npubench.suites.buckets import SUITE
 from pytest_npubench.suites.buckets.kinds.band_coverage import CoverageDetail
 from pytest_npubench.suites.buckets.kinds.mean_error import MeanErrorDetail
@@ -100,7 +100,7 @@ def parts(cases: Cases, rounds: Rounds) -> Parts:
     detail_charts, detail_tables = detail_parts(cases, pictured=PICTURED, notes={**NOTES, **SUITE.notes()})
     charts = [
         *of_kind("profile", bucket_charts(cases.of("profile", ProfileDetail))),
-        *of_kind("steps", [steps_chart(cases.of("steps", StepsDetail))]),
+        *of_kind("steps", [_steps_chart(cases)]),
         drift_chart([{**record, "points": seconds_in(record["points"])} for record in rounds]),
         *of_kind("prediction", prediction_charts(judged(cases.of("prediction", PredictionDetail)))),
         *detail_charts,
@@ -113,6 +113,11 @@ def parts(cases: Cases, rounds: Rounds) -> Parts:
         *(f"{line}." for line in host_lines(cases)),
     ]
     return tuple(chart for chart in charts if chart is not None), tuple(detail_tables), tuple(remarks)
+
+
+def _steps_chart(cases: Cases) -> Chart | None:
+    profile_s = {case.detail.bucket: case.detail.ttft_s for case in cases.of("profile", ProfileDetail)}
+    return steps_chart(cases.of("steps", StepsDetail), profile_s)
 
 
 def lines(cases: Cases) -> list[str]:

@@ -82,7 +82,7 @@ class ServedLoad:
     terms: str
     policies: tuple[PolicyDetail, ...]
 
-    def policy_figures(self, figure: str) -> list[tuple[PolicyDetail, ServedFigure]]:
+    def policy_figures(self, figure: str) -> list[Served]:
         """The policies that have a figure of that name, valued or not."""
         return [(item, item.figures[figure]) for item in self.policies if figure in item.figures]
 
@@ -100,6 +100,10 @@ def served_loads(cases: Iterable[CaseRecord[PolicyDetail]]) -> tuple[ServedLoad,
         )
         for own in groups.values()
     )
+
+
+Served = tuple[PolicyDetail, ServedFigure]
+"""A policy, and its figure under a load."""
 
 
 def policy_charts(loads: Sequence[ServedLoad]) -> list[Chart]:
@@ -256,10 +260,26 @@ def _bar_chart(title: str, name: str, note: str, loads: Sequence[ServedLoad]) ->
             [(load, item, figure) for load, items in shown for item, figure in items],
         ),
         legend=len(shown) > 1,
+        answer=_layered_against_chunked(loads) if name == "ttft_mean_s" else "",
     )
 
 
-def _bars(index: int, load: ServedLoad, items: Sequence[tuple[PolicyDetail, ServedFigure]]) -> DrawnSeries:
+def _layered_against_chunked(loads: Sequence[ServedLoad]) -> str:
+    """Of the first load that both policies served; empty where there is none."""
+    for load in loads:
+        changes = [_change(name, load) for name in ("ttft_mean_s", "tbt_mean_s")]
+        if all(changes):
+            return f"Layered against chunked prefill: {', '.join(changes)}, under {load.name}"
+    return ""
+
+
+def _change(name: str, load: ServedLoad) -> str:
+    means = {item.policy: figure.value for item, figure in load.policy_figures(name)}
+    layered, chunked = means.get("layered"), means.get("chunked")
+    return f"{FIGURES[name][0]} {layered / chunked - 1:+.0%}" if layered and chunked else ""
+
+
+def _bars(index: int, load: ServedLoad, items: Sequence[Served]) -> DrawnSeries:
     intervals = [figure.interval for _, figure in items]
     return bars(
         load.name,

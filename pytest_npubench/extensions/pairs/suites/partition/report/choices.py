@@ -72,6 +72,7 @@ def _map(by_operator: dict[str, list[Case]]) -> Chart:
         title=title,
         summary=f"{title} for {len(by_operator)} operators at {len(lengths)} lengths: {counts}.",
         notes=(SHARES,),
+        answer=f"The solver's splits of {len(every)} operators: {counts}",
         figure=CellGrid(
             rows_title="tokens",
             rows=tuple(map(number_text.count, lengths)),
