@@ -22,8 +22,8 @@ ANSWERS = (
 )
 
 SUMMARY = {
-    "quartile": "of the metric that the verdict is about, named beside what was measured: the better quartile of its "
-    "samples, the lower one of times; of several processes their median.",
+    "quartile": "of what the verdict is about: the better quartile of the samples, the lower one of times; of several "
+    "processes their median.",
     "change": "against the accepted sessions, from the same quartiles.",
     "predicted": "the LENS prediction of the same quantity, made from the profile points alone; of a split what its "
     "solver predicted from measured parts.",

@@ -208,7 +208,7 @@ def _row(record: CaseRecord[Any], anchor: str, picture: str, common: Collection[
         anchor=anchor,
         picture=picture,
         id=f"{record.suite}/{record.kind}/{record.shown_id}",
-        what=f"{record.what}: {shown.figure}" if shown.quartile_text else record.what,
+        what=record.what,
         cells=(
             ("quartile", shown.quartile_text or number_text.UNKNOWN),
             ("change", shown.change_text or number_text.UNKNOWN),

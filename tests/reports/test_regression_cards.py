@@ -107,5 +107,5 @@ def test_nothing_is_called_green_that_was_judged_against_nothing(run: Rendered) 
     said = {"kind": "no-baseline", "reason": "0 accepted sessions", "ratio": None, "interval": None, "mde": None}
     records = [{**record, "verdict": said} for record in run.records]
     (heading,) = page_of(records, run.journal).all("h1")
-    assert heading.text == f"{len(records)} cases, {len(records)} judged against nothing"
+    assert heading.text == f"{len(records)} cases measured, {len(records)} not compared yet"
     assert heading.attributes["class"] == "neutral"

@@ -119,7 +119,7 @@ def test_the_records_that_the_format_promises_are_enough(tmp_path: Path) -> None
     (tmp_path / "journal.jsonl").write_text(block, encoding="utf-8")
     journal = read_journal(tmp_path / "journal.jsonl")
     page = page_of(cases_of(journal), journal)
-    assert page.one("h1").text == "1 case, 1 judged against nothing"
+    assert page.one("h1").text == "1 case measured, 1 not compared yet"
     assert "NVIDIA H200" in page.text
 
 

@@ -31,11 +31,11 @@ def steps_chart(cases: Sequence[CaseRecord[StepsDetail]], profile_s: Mapping[int
     inside = [length for detail in details for length in _jumps_inside(detail) if length in times_s]
     in_profile = {bucket: seconds for bucket, seconds in sorted((profile_s or {}).items()) if bucket in boundaries}
     traces = [
-        *_profile_treads(in_profile),
         build.line(
             "prefill of one prompt", lengths, milliseconds(map(times_s.__getitem__, lengths)), HOVER, color=BLUE, size=7
         ),
     ]
+    traces += _profile_treads(in_profile)
     if inside:
         seconds = milliseconds(map(times_s.__getitem__, inside))
         traces.append(build.marks("jump inside a bucket", inside, seconds, HOVER, color=RED, symbol="x", size=12))
