@@ -15,23 +15,20 @@ def warm_up(
     sample: Callable[[], float],
     *,
     earlier: Sequence[float] = (),
-    tolerance: float = TOLERANCE,
     max_repeats: int = MAX_REPEATS,
     max_s: float = MAX_S,
 ) -> tuple[float, bool]:
-    """The latest sample in seconds, and whether the last three lay within `tolerance` of the smallest of them.
+    """The latest sample in seconds, and whether the last three lay within TOLERANCE of the smallest of them.
 
     At least two samples are taken; then it ends when steady, after max_repeats, or once max_s were spent. `earlier`
     are samples that were taken before; they count.
     """
     samples = list(earlier)
-    while len(samples) < LEAST or (
-        not _steady(samples, tolerance) and len(samples) < max_repeats and sum(samples) < max_s
-    ):
+    while len(samples) < LEAST or (not _steady(samples) and len(samples) < max_repeats and sum(samples) < max_s):
         samples.append(sample())
-    return samples[-1], _steady(samples, tolerance)
+    return samples[-1], _steady(samples)
 
 
-def _steady(samples: list[float], tolerance: float) -> bool:
+def _steady(samples: list[float]) -> bool:
     latest = samples[-WINDOW:]
-    return len(latest) == WINDOW and max(latest) <= min(latest) * (1 + tolerance)
+    return len(latest) == WINDOW and max(latest) <= min(latest) * (1 + TOLERANCE)

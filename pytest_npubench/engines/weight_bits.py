@@ -104,12 +104,11 @@ def _table(config: Config, file: Path) -> tuple[Any, str]:
         raise ConfigError(f"{beside}: cannot be read: {error}") from error
 
 
-def _grouped(table: Config, *, zero_bits: bool = True) -> WeightBits:
+def _grouped(table: Config) -> WeightBits:
     """Integers in groups, each with a scale and a zero point: AWQ, GPTQ, HQQ."""
     bits = _bits(table, "bits", "w_bit", "nbits")
     group = next((table[key] for key in ("group_size", "q_group_size") if table.get(key)), -1)
-    each = SCALE_BITS + (bits if zero_bits else 0)
-    return WeightBits(method="", bits=bits + (each / group if group > 0 else 0))
+    return WeightBits(method="", bits=bits + ((SCALE_BITS + bits) / group if group > 0 else 0))
 
 
 def _bits(table: Config, *keys: str) -> int:

@@ -48,12 +48,11 @@ def table(
     rows: Iterable[RowT],
     *,
     note: str = "",
-    last: Sequence[tuple[str, ...]] = (),
     without_unknown: bool = False,
 ) -> Table:
-    """A row of cells for each of `rows`, and those of `last`. `without_unknown`: columns but the first in which no row
-    has anything are left out."""
-    cells = [*(tuple(cell(row) for _, cell in columns) for row in rows), *last]
+    """A row of cells for each of `rows`. `without_unknown`: columns but the first in which no row has anything are left
+    out."""
+    cells = [tuple(cell(row) for _, cell in columns) for row in rows]
     kept = [
         place
         for place in range(len(columns))

@@ -62,18 +62,16 @@ class Repeats:
         )
 
 
-def half_widths(points: Sequence[Repeats], gradients: FloatArray, coverage: float = COVERAGE) -> FloatArray:
+def half_widths(points: Sequence[Repeats], gradients: FloatArray) -> FloatArray:
     """Half the width of each prediction's band, [num_predictions]; gradients [num_predictions, num_points].
 
-    Raises ConfigError for shapes that differ or a coverage outside (0, 1).
+    Raises ConfigError for shapes that differ.
     """
     nums = _nums(points)
-    return t_half_width((_shares(points, gradients) / nums).T, nums - 1, coverage)
+    return t_half_width((_shares(points, gradients) / nums).T, nums - 1, COVERAGE)
 
 
-def next_repeats(
-    points: Sequence[Repeats], gradients: FloatArray, *, limit: float, batch_s: float, coverage: float = COVERAGE
-) -> tuple[int, ...]:
+def next_repeats(points: Sequence[Repeats], gradients: FloatArray, *, limit: float, batch_s: float) -> tuple[int, ...]:
     """How often to repeat each point in the next batch of at most batch_s seconds; all 0: the bands are within `limit`,
     or the best repeat takes longer than batch_s.
 
@@ -87,7 +85,7 @@ def next_repeats(
     costs_s = np.array([point.cost_s for point in points])
     chosen, left_s = np.zeros(len(points), dtype=int), batch_s
     while True:
-        half = t_half_width((shares / nums).T, nums - 1, coverage)
+        half = t_half_width((shares / nums).T, nums - 1, COVERAGE)
         if half.max() <= limit:
             break
         best = int((shares[half.argmax()] * (1 / nums - 1 / (nums + 1)) / costs_s).argmax())

@@ -103,7 +103,6 @@ def test_where_nothing_scatters_nothing_is_repeated():
         (lambda: next_repeats([point()], np.ones((1, 2)), limit=0.1, batch_s=1.0), r"gradients have shape \(1, 2\)"),
         (lambda: next_repeats([point()], np.ones((0, 1)), limit=0.1, batch_s=1.0), r"gradients have shape \(0, 1\)"),
         (lambda: next_repeats([point()], np.ones((1, 1)), limit=0.0, batch_s=1.0), "limit is 0.0; want more than 0"),
-        (lambda: half_widths([point()], np.ones((1, 1)), coverage=1.0), "coverage"),
     ],
 )
 def test_what_is_refused(call, told):

@@ -1,8 +1,7 @@
 """Seconds of an iteration on static buckets, from LENS profiles: TTFT_b and TBT_b by bucket and batch size.
 
     b = bucket(longest KV length and prompt of the iteration)        N = smallest compiled batch that holds all rows
-    step = moves to b + TTFT_b(N) x prompts + TBT_b(N)                where prefill runs alone
-    step = moves to b + max(TTFT_b(N) x prompts, TBT_b(N))            where prompts share the pass of the decode rows
+    step = moves to b + TTFT_b(N) x prompts + TBT_b(N)
 
 Decode is padded to b and N, and so is every prompt: a staircase (LENS, arXiv 2606.18042, Eq. 7 to 11). TBT_b counts
 where anything decodes; where prompts are prefilled together TTFT_b counts once. Between neighbouring buckets the whole
@@ -40,12 +39,10 @@ class BucketCost:
         self,
         profiles: Mapping[int, BucketProfile],
         *,
-        is_prefill_alone: bool = True,
         waking_s: Sequence[float] = (),
         joining_s: Sequence[float] = (),
     ) -> None:
         self._profiles = dict(sorted(profiles.items()))
-        self._is_prefill_alone = is_prefill_alone
         self._waking_s, self._joining_s = waking_s, joining_s
         self._extra_s: Sequence[float] = ()  # of the iterations from some prompt's on
         self._num_since = 0  # iterations since
@@ -64,7 +61,7 @@ class BucketCost:
         assert tbt_s is not None
         prefill_s = ttft_s * (min(len(prompts), 1) if profile.prefill_shared else len(prompts))
         decode_s = tbt_s if work.decode_rows else 0.0
-        step_s = moved_s + (prefill_s + decode_s if self._is_prefill_alone else max(prefill_s, decode_s))
+        step_s = moved_s + prefill_s + decode_s
         if work.is_from_idle:
             self._extra_s, self._num_since = self._waking_s, 0
         elif prompts and self._num_since >= len(self._extra_s):
