@@ -37,6 +37,7 @@ ONLINE = "online"
 COVERAGE = "band_coverage"
 FUSION = "fusion"
 MIN_BATCHES = 12  # that a campaign must have for how many a band holds to mean something
+TRANSFERRED = "transferred"  # the rival that scales another device's profile
 SEARCHES = ("batch_search", "bucket_choice", "bucket_search")
 REQUESTS_PER_SLOT = 8  # and round: a 99th percentile wants hundreds in all
 UTILISATION = 0.3  # of the rate that all requests at once are served at: at 0.4 one of a hundred waits for a slot
@@ -299,13 +300,14 @@ def chosen_plans(spec: HardwareSpec, choice: Choice) -> Iterator[BucketPlan]:
     """Chooses the plans of a run, under limits that it may tighten, as they are measured on its engine. Raises
     ConfigError for a limit that is looser than the hardware file's."""
     asked = choice.options
+    scales = (TRANSFERRED,) if asked.get("transfer") else ()
     plans = bucket_plans(
         spec,
         choice.profile,
         choice.engine,
         case_error=_tightened("case_error", asked.get("case_error"), spec.case_error),
         mean_error=_tightened("mean_error", asked.get("mean_error"), spec.mean_error),
-        rivals=asked.get("predictors", ()),
+        rivals=tuple(dict.fromkeys((*asked.get("predictors", ()), *scales))),
         transfer=asked.get("transfer"),
         active_band=asked.get("active_band"),
     )

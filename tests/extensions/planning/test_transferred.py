@@ -11,9 +11,11 @@ from pytest_npubench.core.measurement import Phase
 from pytest_npubench.predictors.profile import BucketProfile, BucketTiming
 from pytest_npubench.predictors.transfer import DeviceSpeed, ProfileTransfer
 from pytest_npubench.suites.buckets.kinds.prediction import KIND
+from pytest_npubench.suites.buckets.plan import chosen_plans
 from pytest_npubench.suites.buckets.profile_samples import profile_samples
 from pytest_npubench.suites.buckets.transfer import profile_transfer
 from pytest_npubench.suites.hardware_files import known_folders, load_all
+from pytest_npubench.suites.protocol import Choice
 
 SPECS = load_all(known_folders())
 EVEN = {"matmul": 1e-12, "copy": 1e-12, "dispatch": 1e-3}  # arithmetic and memory explain next to nothing of a step
@@ -104,6 +106,19 @@ def test_a_journal_of_another_model_names_its_campaigns(tmp_path):
     journals.write_run(path, journals.measure(journals.make_plan(batch_size=2)))
     reason = judged(path, SPECS["cpu"], EVEN).predictors["transferred"].reason
     assert "want rounds of one campaign that ends in -tiny-llama-b1; campaigns there: cpu-tiny-llama-b2" in reason
+
+
+@pytest.mark.parametrize(
+    ("options", "rivals"),
+    [
+        ({"transfer": "there.jsonl"}, ("transferred",)),
+        ({"transfer": "there.jsonl", "predictors": ("transferred", "linear")}, ("transferred", "linear")),
+        ({"predictors": ("linear",)}, ("linear",)),
+    ],
+)
+def test_a_journal_that_is_given_is_used(options, rivals):
+    plans = list(chosen_plans(SPECS["cpu"], Choice(profile="quick", options=options)))
+    assert {(plan.rivals, plan.transfer) for plan in plans} == {(rivals, options.get("transfer"))}
 
 
 def test_the_worked_number():
