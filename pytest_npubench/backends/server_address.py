@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from pytest_npubench.core.secret import masked
 from pytest_npubench.core.server_access import check_key_variable, secret_headers, tls_context
 from pytest_npubench.errors import ConfigError
 
@@ -51,7 +52,7 @@ class ServerAddress:
             usable = False
         if not usable or not self.url.isprintable() or " " in self.url:
             raise ConfigError("a server's address: want http:// or https:// with a host, as http://HOST:PORT/v1")
-        if parts.username or parts.password or parts.query or parts.fragment:
+        if parts.username or parts.password or parts.query or parts.fragment or masked(self.url) != self.url:
             raise ConfigError(
                 "a server's address carries no password and no query; name a variable that holds the API key, and "
                 f"give the query by {QUERY}"

@@ -19,7 +19,7 @@ from typing import Any
 HIDDEN = "***"
 WINDOW = 8  # signs in a row that are no accident; a shorter key is hidden as a whole
 _USER_INFO = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*:/+)(.*)@")
-_NAMED = re.compile(r"(?i)((?:password|passwd|pwd|secret|token)\s*=)[^&]*")
+_NAMED = re.compile(r"(?i)((?:password|passwd|pwd|secret|token|api[-_]?key)\s*=)[^&]*")
 _SIGN = re.compile(
     r"%([0-9a-fA-F]{2})|\\+u([0-9a-fA-F]{4})|\\+x([0-9a-fA-F]{2})|&#[xX]([0-9a-fA-F]{1,6});|&#([0-9]{1,7});|\\*(.)",
     re.DOTALL,

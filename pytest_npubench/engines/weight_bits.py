@@ -90,6 +90,7 @@ def _of_layer(name: str) -> bool:
 
 def _table(config: Config, file: Path) -> tuple[Any, str]:
     """The object that says it, and its key."""
+    from pytest_npubench.core.documents import json_value
     from pytest_npubench.core.regular_file import SMALL_BYTES, read_text
 
     for key in ("quantization_config", "compression_config", "quantization"):
@@ -99,7 +100,7 @@ def _table(config: Config, file: Path) -> tuple[Any, str]:
     if not beside.is_file():
         return None, ""
     try:
-        return dict(json.loads(read_text(beside, SMALL_BYTES))["quantization"]), BESIDE
+        return dict(json_value(read_text(beside, SMALL_BYTES))["quantization"]), BESIDE
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{beside}: cannot be read: {error}") from error
 

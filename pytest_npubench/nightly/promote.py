@@ -10,7 +10,6 @@ branch plus every session that the base does not hold yet.
 from __future__ import annotations
 
 import random
-import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -96,8 +95,7 @@ def _promote(
                     raise
                 time.sleep(WAIT_S * random.random() * (attempt + 1))
                 continue
-            shutil.rmtree(night.state.baselines, ignore_errors=True)
-            shutil.copytree(directory / FOLDER, night.state.baselines, symlinks=True)
+            night.state.keep_baselines(directory / FOLDER)
             return done, f"branch {onto} at {commit[:12]}"
     raise AssertionError("the last attempt raises")
 

@@ -61,11 +61,9 @@ def _restore_baselines(night: Night, branch: Branch | None, failures: list[str])
         _copy(kept, night.baselines)
         failures.append(f"baselines are those of the last time, since the branch could not be read: {error}")
         return []
-    beside = kept.with_name(f".{kept.name}.tmp")
-    shutil.rmtree(beside, ignore_errors=True)
-    shutil.copytree(night.baselines, beside, symlinks=True)
-    shutil.rmtree(kept, ignore_errors=True)
-    beside.replace(kept)
+    with night.state.scratch() as folder:
+        shutil.copytree(night.baselines, folder / FOLDER, symlinks=True)
+        night.state.keep_baselines(folder / FOLDER)
     return [f"baselines from branch {branch.name} at {tip[:12]}", *_only_in_work_tree(night)]
 
 

@@ -110,6 +110,11 @@ class StateFolder:
         finally:
             shutil.rmtree(folder)
 
+    def keep_baselines(self, made: Path) -> None:
+        """Puts a folder out of the scratch in the place of the baselines of the last time. Raises OSError."""
+        shutil.rmtree(self.baselines, ignore_errors=True)
+        made.replace(self.baselines)
+
     @contextmanager
     def locked(self) -> Iterator[int]:
         """Locks the folder inside of the context. Yields the lock's file descriptor: a child process that inherits it

@@ -189,9 +189,20 @@ def test_an_address_that_is_none_is_a_reason(monkeypatch, url):
     assert "NPUBENCH_SERVER_URL: a server's address: want http:// or https://" in probe().reason
 
 
-def test_a_password_in_the_address_is_refused_and_not_shown():
+@pytest.mark.parametrize(
+    "url",
+    [
+        "user:secret@host/v1",
+        "secret@host/v1",
+        "h/v1?key=secret",
+        "h/v1#secret",
+        "h/v1;password=secret",
+        "h/api_key=secret",
+    ],
+)
+def test_a_password_in_the_address_is_refused_and_not_shown(url):
     with pytest.raises(ConfigError, match="carries no password") as raised:
-        address_of({"NPUBENCH_SERVER_URL": "http://user:secret@host/v1"})
+        address_of({"NPUBENCH_SERVER_URL": f"http://{url}"})
     assert "secret" not in str(raised.value)
 
 
