@@ -94,7 +94,7 @@ def test_a_file_without_them_has_none(tmp_path: Path) -> None:
             '["solver"]',
             '["solve"]',
             "partition.profile.quick.experiments",
-            "unknown solve; allowed: bandwidth",
+            "unknown solve; allowed: ablation, bandwidth",
         ),
         ('models = ["llama-3b-div4"]', 'models = ["other"]', "partition.profile.quick.models", "unknown other"),
         ("lengths = [1, 40]", "lengths = [40, 1]", "partition.profile.quick.lengths", "40 is followed by 1"),

@@ -1,8 +1,8 @@
-"""Main effects and interactions of a 2^3 factorial, from rounds that visit every cell (Box, Hunter & Hunter, ch. 5).
+"""Main effects and interactions of a 2^k factorial, from rounds that visit every cell (Box, Hunter & Hunter, ch. 5).
 
 In each round, with y the log of a cell's metric, the effect of a set F of factors is
 
-    e(F) = 1/4 sum over cells of  y(cell) * product over f in F of (+1 where f is on, -1 where off)
+    e(F) = 1/2^(k-1) sum over cells of  y(cell) * product over f in F of (+1 where f is on, -1 where off)
 
 so e of one factor is the mean of y where it is on less the mean where it is off; exp(e) is a ratio, below 1 an
 improvement. Cells of one round are compared with one another alone, what drifts between rounds cancels. The interval is
@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from itertools import combinations
+from itertools import combinations, product
 
 import numpy as np
 
@@ -57,21 +57,35 @@ class CellRow(FactorialFigures, _CellHead):
     """One cell: its figures are medians over the rounds."""
 
 
-def factorial_effects(rounds: Mapping[Cell, Sequence[float]], *, coverage: float = 0.95) -> tuple[Effect, ...]:
-    """Seven effects: three factors, three pairs, all three. rounds: of every cell the metric in each round, in order.
+def factorial_effects(
+    rounds: Mapping[tuple[bool, ...], Sequence[float]],
+    *,
+    factors: Sequence[str] = FACTORS,
+    largest: int = 3,
+    coverage: float = 0.95,
+) -> tuple[Effect, ...]:
+    """The effects of single factors, then of pairs, and so on up to groups of the `largest` size; of three factors
+    seven. rounds: of every cell the metric in each round, in order.
 
     Raises MeasurementError for a missing cell, cells of different numbers of rounds, none, a value not above 0 or not
     finite; ConfigError for a coverage outside (0, 1).
     """
     fraction("coverage", coverage)
-    logs = _logs(rounds)
-    groups = [group for size in (1, 2, 3) for group in combinations(range(len(FACTORS)), size)]
-    return tuple(_effect(group, logs, coverage) for group in groups)
+    cells = tuple(product((False, True), repeat=len(factors)))
+    logs = _logs(rounds, {cell: cell_name(cell, factors) for cell in cells})
+    signs = np.array([[1 if on else -1 for on in cell] for cell in cells])
+    groups = [group for size in range(1, largest + 1) for group in combinations(range(len(factors)), size)]
+    names = (tuple(factors[index] for index in group) for group in groups)
+    by_round = (signs[:, group].prod(axis=1) @ logs / (len(cells) / 2) for group in map(list, groups))
+    return tuple(_effect(name, effects, coverage) for name, effects in zip(names, by_round, strict=True))
 
 
 def factorial_table(visits: Mapping[Cell, Sequence[FactorialFigures]]) -> tuple[CellRow, ...]:
     """Eight rows in the order of CELLS; `visits` are the bench's figures by cell, one record a round."""
-    logs = _logs({cell: [visit.total_s for visit in own] for cell, own in visits.items()})
+    times_s: dict[tuple[bool, ...], list[float]] = {
+        cell: [visit.total_s for visit in own] for cell, own in visits.items()
+    }
+    logs = _logs(times_s, {cell: cell_name(cell) for cell in CELLS})
     return tuple(
         CellRow(
             cell=cell_name(cell),
@@ -91,27 +105,26 @@ def medians(name: str, visits: Sequence[Figures]) -> dict[str, float]:
     }
 
 
-def _logs(rounds: Mapping[Cell, Sequence[float]]) -> FloatArray:
-    """[8, rounds] in the order of CELLS."""
-    missing = [cell_name(cell) for cell in CELLS if cell not in rounds]
+def _logs(rounds: Mapping[tuple[bool, ...], Sequence[float]], names: Mapping[tuple[bool, ...], str]) -> FloatArray:
+    """[cells, rounds] in the order of `names`."""
+    missing = [name for cell, name in names.items() if cell not in rounds]
     if missing:
-        raise MeasurementError(f"no samples of {', '.join(missing)}; a factorial needs all eight cells")
-    rows = [row(cell_name(cell), rounds[cell]) for cell in CELLS]
+        raise MeasurementError(f"no samples of {', '.join(missing)}; a factorial needs all {len(names)} cells")
+    rows = [row(name, rounds[cell]) for cell, name in names.items()]
     lengths = sorted({len(values) for values in rows})
     if len(lengths) > 1:
         raise MeasurementError(f"cells have {' and '.join(map(str, lengths))} rounds; want as many of each")
-    return np.log([require(cell_name(cell), v, v > 0, "more than 0") for cell, v in zip(CELLS, rows, strict=True)])
+    return np.log([require(name, v, v > 0, "more than 0") for name, v in zip(names.values(), rows, strict=True)])
 
 
-def _effect(group: tuple[int, ...], logs: FloatArray, coverage: float) -> Effect:
-    signs = np.array([math.prod(1 if cell[index] else -1 for index in group) for cell in CELLS])
-    effects = signs @ logs / 4
+def _effect(factors: tuple[str, ...], effects: FloatArray, coverage: float) -> Effect:
+    """effects: one a round."""
     count, mean = effects.size, float(effects.mean())
     half = None
     if count > 1:
         half = float(student_quantile(0.5 + coverage / 2, count - 1.0) * effects.std(ddof=1) / math.sqrt(count))
     return Effect(
-        factors=tuple(FACTORS[index] for index in group),
+        factors=factors,
         ratio=math.exp(mean),
         low=None if half is None else math.exp(mean - half),
         high=None if half is None else math.exp(mean + half),

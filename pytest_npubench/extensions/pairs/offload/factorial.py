@@ -10,6 +10,7 @@ on the order.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import product
 
@@ -45,9 +46,9 @@ def factorial_points() -> tuple[OffloadPoint, ...]:
     return tuple(OffloadPoint(experiment=EXPERIMENT, arm=cell_name(cell), setting="prefill") for cell in CELLS)
 
 
-def cell_name(cell: Cell) -> str:
+def cell_name(cell: Sequence[bool], factors: Sequence[str] = FACTORS) -> str:
     """ "sharing+out_of_order", "none" where all are off."""
-    return "+".join(name for name, on in zip(FACTORS, cell, strict=True) if on) or "none"
+    return "+".join(name for name, on in zip(factors, cell, strict=True) if on) or "none"
 
 
 def cell_of(arm: str) -> Cell:

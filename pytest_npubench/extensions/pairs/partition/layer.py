@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -143,10 +144,14 @@ class DecoderLayer:
         return timing
 
     def check(self) -> None:
-        """A pass with the splits and one on the dynamic unit alone: each operator's output is held against what the
-        activation that it read makes in float64. Raises MeasurementError where it is something else."""
-        self._check_pass(self.run, self._splits)
+        """Checks a pass with the splits and one on the dynamic unit alone, as check_run."""
+        self.check_run()
         self._check_pass(self.run_alone, {})
+
+    def check_run(self, mechanism: str | None = None) -> None:
+        """A pass with the splits: each operator's output is held against what the activation that it read makes in
+        float64. Raises MeasurementError where it is something else."""
+        self._check_pass(partial(self.run, mechanism=mechanism), self._splits)
 
     def _check_pass(self, run: Callable[[], LayerTiming], splits: Mapping[str, Split]) -> None:
         names = [name for stage in stages_of(self._splits) for name in stage]

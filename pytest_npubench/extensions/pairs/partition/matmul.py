@@ -64,16 +64,30 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GraphForm:
+    """How a graph multiplies. activation_first: the transposed product, activation times weight. is_tall: a weight with
+    more columns than rows is cut along its columns into blocks that have no more, whose products are summed."""
+
+    activation_first: bool = False
+    is_tall: bool = False
+
+
+PLAIN = GraphForm()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
     """How one operator is run. Each unit takes its parts in order; both begin at once.
 
     prepares_online: graphs for these shapes are made when they are needed, and their time counts (HeteroInfer,
-    section 5.3, Online-prepare).
+    section 5.3, Online-prepare). form: of the static unit's graphs, where the pair's unit has several (HeteroInfer,
+    section 3.2).
     """
 
     strategy: str
     parts: tuple[Part, ...]
     prepares_online: bool = False
+    form: GraphForm = PLAIN
 
     def of(self, unit: str) -> tuple[Part, ...]:
         return tuple(part for part in self.parts if part.unit == unit)

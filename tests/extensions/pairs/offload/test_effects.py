@@ -89,7 +89,7 @@ def test_cells_and_names_are_one_to_one() -> None:
 
 def test_rounds_that_cannot_be_used_are_named() -> None:
     rounds = planted(2)
-    with pytest.raises(MeasurementError, match="no samples of sharing; a factorial needs all eight"):
+    with pytest.raises(MeasurementError, match="no samples of sharing; a factorial needs all 8 cells"):
         factorial_effects({cell: times for cell, times in rounds.items() if cell_name(cell) != "sharing"})
     with pytest.raises(MeasurementError, match="cells have 1 and 2 rounds"):
         factorial_effects({**rounds, CELLS[3]: [1.0]})

@@ -27,6 +27,7 @@ from pytest_npubench.extensions.pairs.suites.offload.points import (
     VisitPoint,
 )
 from pytest_npubench.extensions.pairs.suites.offload.spec import OffloadSpec
+from pytest_npubench.extensions.pairs.suites.partition.kinds.ablation import AblationPoint, AblationVisit
 from pytest_npubench.extensions.pairs.suites.partition.kinds.decoder_layer import LayerPoint, LayerVisit
 from pytest_npubench.extensions.pairs.suites.partition.plan import PartitionPlan
 from pytest_npubench.extensions.pairs.suites.partition.points import (
@@ -123,6 +124,8 @@ def split_visit(plan: PartitionPlan, point: PairPoint) -> Visit:
     if isinstance(point, OverlapPoint):
         exposed_s = {"fast_exposed_s": 1e-5, "slow_exposed_s": 1e-5}
         return OverlapVisit(queued_s=0.009, fast_s=0.01, slow_s=0.02, gpu_s=0.01, npu_s=0.01, **exposed_s)
+    if isinstance(point, AblationPoint):
+        return AblationVisit(total_s=0.01)
     assert isinstance(point, LayerPoint)
     return LayerVisit(**dict.fromkeys(LAYER_SECONDS, 0.05))
 

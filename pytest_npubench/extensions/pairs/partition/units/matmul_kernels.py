@@ -10,6 +10,8 @@ one (rows, cols, padded tokens).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial, reduce
+from operator import add
 from typing import Any
 
 import jax
@@ -17,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from pytest_npubench.core.clock import perf_counter
+from pytest_npubench.extensions.pairs.partition.matmul import GraphForm
 from pytest_npubench.extensions.pairs.partition.number_formats import GROUP
 from pytest_npubench.extensions.pairs.partition.units.arena import SharedArena
 from pytest_npubench.extensions.pairs.partition.units.operands import part_arrays
@@ -25,10 +28,10 @@ _executables: dict[tuple[object, ...], Any] = {}
 
 
 def build(spec: Mapping[str, Any], arena: SharedArena) -> Callable[[], float]:
-    """spec: operands (their names in the arena), part; fresh: compile even where there is such a graph."""
+    """spec: operands (their names in the arena), part, form; fresh: compile even where there is such a graph."""
     arrays = part_arrays(arena, spec["operands"], spec["part"])
     weights = [arrays.weight] if arrays.scales is None else [arrays.weight, arrays.scales]
-    executable = _executable(arrays.activation, *weights, fresh=bool(spec.get("fresh")))
+    executable = _executable(spec["form"], arrays.activation, *weights, fresh=bool(spec.get("fresh")))
     on_device, read_activation = [_placed(weight) for weight in weights], _reader(arrays.activation)
     output, num_tokens = arrays.output, arrays.output.shape[1]
 
@@ -45,25 +48,35 @@ def forget() -> None:
     _executables.clear()
 
 
-def _executable(*arrays: np.ndarray[Any, Any], fresh: bool) -> Any:
-    key = tuple((array.shape, array.dtype.str) for array in arrays)
+def _executable(form: GraphForm, *arrays: np.ndarray[Any, Any], fresh: bool) -> Any:
+    key = form, *((array.shape, array.dtype.str) for array in arrays)
     if fresh or key not in _executables:
         operands = (jax.ShapeDtypeStruct(array.shape, array.dtype) for array in arrays)
-        _executables[key] = jax.jit(_product).lower(*operands).compile()
+        _executables[key] = jax.jit(partial(_product, form)).lower(*operands).compile()
     return _executables[key]
 
 
-def _product(activation: jax.Array, weight: jax.Array, scales: jax.Array | None = None) -> jax.Array:
+def _product(form: GraphForm, activation: jax.Array, weight: jax.Array, scales: jax.Array | None = None) -> jax.Array:
     """[tokens, cols], [rows, cols] -> [rows, tokens]; summed in float32, uint16 are the bits of bfloat16"""
     is_bf16 = activation.dtype == jnp.uint16
+    first = _numbers(weight) if scales is None else _dequantised(weight, _numbers(scales))
+    second = _numbers(activation)
+    rows, cols = first.shape
+    width = min(rows, cols) if form.is_tall else cols
+    blocks = (slice(start, start + width) for start in range(0, cols, width))
+    product = reduce(add, (_times(first[:, block], second[:, block], form) for block in blocks))
+    return jax.lax.bitcast_convert_type(product.astype(jnp.bfloat16), jnp.uint16) if is_bf16 else product
+
+
+def _times(weight: jax.Array, activation: jax.Array, form: GraphForm) -> jax.Array:
+    operands = (activation, weight) if form.activation_first else (weight, activation)
     product = jax.lax.dot_general(
-        _numbers(weight) if scales is None else _dequantised(weight, _numbers(scales)),
-        _numbers(activation),
+        *operands,
         (((1,), (1,)), ((), ())),
         precision=jax.lax.Precision.HIGHEST,
         preferred_element_type=jnp.float32,
     )
-    return jax.lax.bitcast_convert_type(product.astype(jnp.bfloat16), jnp.uint16) if is_bf16 else product
+    return product.T if form.activation_first else product
 
 
 def _numbers(bits: jax.Array) -> jax.Array:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from pytest_npubench.errors import PartitionError
-from pytest_npubench.extensions.pairs.partition.matmul import Matmul, Part, Split
+from pytest_npubench.extensions.pairs.partition.matmul import GraphForm, Matmul, Part, Split
 from pytest_npubench.extensions.pairs.partition.number_formats import FP32, GROUP, W4A16, bf16_bits, quantised
 from pytest_npubench.extensions.pairs.partition.units.arena import SharedArena
 
@@ -161,6 +161,6 @@ def part_arrays(arena: SharedArena, operands: Operands, part: Part) -> PartArray
     )
 
 
-def part_spec(operands: Operands, part: Part) -> dict[str, object]:
+def part_spec(operands: Operands, part: Part, form: GraphForm) -> dict[str, object]:
     """What `matmul_kernels.build` wants for this part."""
-    return {"operands": operands, "part": part}
+    return {"operands": operands, "part": part, "form": form}

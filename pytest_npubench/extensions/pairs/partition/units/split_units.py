@@ -18,7 +18,15 @@ import numpy as np
 
 from pytest_npubench.core.clock import perf_counter
 from pytest_npubench.errors import PartitionError
-from pytest_npubench.extensions.pairs.partition.matmul import GPU, NPU, Matmul, Part, Split, check_split
+from pytest_npubench.extensions.pairs.partition.matmul import (
+    GPU,
+    NPU,
+    GraphForm,
+    Matmul,
+    Part,
+    Split,
+    check_split,
+)
 from pytest_npubench.extensions.pairs.partition.unit import SplitTiming, UnitFacts
 from pytest_npubench.extensions.pairs.partition.units.arena import SharedArena
 from pytest_npubench.extensions.pairs.partition.units.operands import (
@@ -238,13 +246,13 @@ class SplitUnits:
     def _prepare(
         self, matmul: Matmul, split: Split, operands: Operands, compiled: dict[tuple[int, int, int], float]
     ) -> Prepared:
-        parts = [(_key(operands, part), part) for part in split.of(NPU)]
+        parts = [(_key(operands, part, split.form), part) for part in split.of(NPU)]
         if split.prepares_online:
-            specs = tuple((key, {**part_spec(operands, part), "fresh": True}) for key, part in parts)
+            specs = tuple((key, {**part_spec(operands, part, split.form), "fresh": True}) for key, part in parts)
             return Prepared(gpu_runs=self._gpu_runs(split, operands), keys=tuple(key for key, _ in parts), online=specs)
         for key, part in parts:
             graph = (part.num_rows, matmul.cols, part.padded_tokens)
-            compile_s = self._build(key, part_spec(operands, part))
+            compile_s = self._build(key, part_spec(operands, part, split.form))
             if graph not in self._graphs:
                 self._graphs.add(graph)
                 compiled[graph] = compile_s
@@ -283,7 +291,7 @@ def _stream_rows(num_bytes: float) -> int:
     return max(int(num_bytes / (4 * STREAM_COLS)), 1)
 
 
-def _key(operands: Operands, part: Part) -> str:
+def _key(operands: Operands, part: Part, form: GraphForm) -> str:
     rows = f"rows {part.first_row}+{part.num_rows}"
     tokens = f"tokens {part.first_token}+{part.num_tokens} to {part.padded_tokens}"
-    return f"{operands.output} of {operands.activation}: {rows}, {tokens}"
+    return f"{operands.output} of {operands.activation}: {rows}, {tokens}, {form}"

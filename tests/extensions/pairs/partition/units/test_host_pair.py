@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pytest_npubench.errors import ConfigError, DeviceUnavailableError, MeasurementError, PartitionError, RegistryError
-from pytest_npubench.extensions.pairs.partition.matmul import GPU, NPU, Matmul, Part, Split
+from pytest_npubench.extensions.pairs.partition.matmul import GPU, NPU, GraphForm, Matmul, Part, Split
 from pytest_npubench.extensions.pairs.partition.number_formats import DTYPES
 from pytest_npubench.extensions.pairs.partition.output_check import check_split_computes, exact_product
 from pytest_npubench.extensions.pairs.partition.units import open_pair, pair_names
@@ -95,6 +95,22 @@ def test_every_number_format_computes_its_product_on_both_units(pair: HostPair, 
     assert (weight.shape, activation.shape) == ((64, 256), (256, tokens))
     off = np.abs(weight - exact).max() * 16  # the numbers are of order 1/16
     assert {"fp32": off == 0, "bf16": 0.001 < off < 0.02, "w4a16": 0.1 < off < 1}[dtype]
+
+
+@pytest.mark.parametrize("activation_first", [False, True])
+@pytest.mark.parametrize("is_tall", [False, True])
+@pytest.mark.parametrize("rows", [24, 300])
+def test_every_form_of_a_graph_computes_the_same(
+    pair: HostPair, activation_first: bool, is_tall: bool, rows: int
+) -> None:
+    """24 rows of 40 columns are two blocks, of 24 and 16 columns; 300 rows are one."""
+    form = GraphForm(activation_first=activation_first, is_tall=is_tall)
+    matmul = replace(MATMUL, rows=rows)
+    split = replace(rows_shared(matmul, 0, padded_tokens=8), form=form)
+    pair.unload()
+    pair.load(matmul, [split])
+    check_split_computes(pair, exact_product(pair, matmul), split)
+    assert_computes(pair, matmul, split)
 
 
 def test_weights_of_four_bits_fill_their_groups(pair: HostPair) -> None:
