@@ -22,10 +22,10 @@ def picture_text(
     return simulation_page(answer, served, facts)
 
 
-def search_picture_text(rows: Sequence[Mapping[str, Any]], num_settings: int) -> str:
+def search_picture_text(rows: Sequence[Mapping[str, Any]], num_settings: int, sought: str) -> str:
     """A page. Raises ConfigError without the report extra."""
     try:
         from pytest_npubench.extensions.planning.report.search_page import search_page
     except ImportError as error:
         raise ConfigError(f"{error.name} is not installed: pip install pytest-npubench[report]") from error
-    return search_page(rows, num_settings)
+    return search_page(rows, num_settings, sought)

@@ -70,7 +70,12 @@ def add_parser(commands: Commands, about: str) -> None:
     parser.add_argument("--slo-tbt", metavar="TIME", type=time_limit, required=True, help="such as 125ms")
     parser.add_argument("--attainment", metavar="PERCENT", type=percent, default=0.9, help="default 90%%")
     parser.add_argument(
-        "--price", metavar="FILE=PER_HOUR", type=_price, action="append", default=[], help="of a device (default 1)"
+        "--price",
+        metavar="FILE=PER_HOUR",
+        type=_price,
+        action="append",
+        default=[],
+        help="of a device (default: the file's)",
     )
     parser.add_argument(
         "--objective",
@@ -105,17 +110,19 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         search = searched(arguments)
         rows = [_row(one) for one in search.best]
+        sought = _sought(arguments, rows)
         if arguments.picture:
             from pytest_npubench.cli.run_files import write
             from pytest_npubench.extensions.planning.cli.run_pictures import search_picture_text
 
-            write(arguments.picture, search_picture_text(rows, len(search.contenders)))
+            write(arguments.picture, search_picture_text(rows, len(search.contenders), sought))
     except NpubenchError as error:
         print_error(error)
         return 2
     if arguments.json:
-        print_document("search", num_settings=len(search.contenders), settings=rows)
+        print_document("search", best=sought, num_settings=len(search.contenders), settings=rows)
     else:
+        say(sought)
         _show(rows, len(search.contenders), [one for one in search.contenders if one.why])
     if not rows:
         print_error(_closest(search, arguments.attainment))
@@ -200,10 +207,28 @@ def _contenders(arguments: argparse.Namespace) -> list[Contender]:
     prices = dict(arguments.price)
     if unknown := sorted(prices.keys() - set(arguments.hardware)):
         raise ConfigError(f"--price {unknown[0]}: none of --hardware is named so; there are {arguments.hardware}")
+    prices = {name: prices.get(name) or _stated_price(name) for name in arguments.hardware}
+    unpriced = [name for name, price in prices.items() if price is None]
+    if unpriced and len(prices) > 1 and arguments.objective == "cost":
+        raise ConfigError(
+            f"{unpriced[0]} has no price, so that its cost cannot be ranked against others'; want --price "
+            f"{unpriced[0]}=PER_HOUR, [price] in its file, or --objective devices or goodput"
+        )
     rates_per_s = tuple(sorted(set(arguments.rate)))
     return [
-        Contender(one, prices.get(one.hardware, 1.0) * one.num_devices, rates_per_s) for one in dict.fromkeys(chosen)
+        Contender(one, (prices[one.hardware] or 1.0) * one.num_devices, rates_per_s) for one in dict.fromkeys(chosen)
     ]
+
+
+def _stated_price(name: str) -> float | None:
+    """Of an hour of one device, as its hardware file states; None: it states none, or it is a cost file. Raises
+    ConfigError, HardwareFileError for a file that cannot be read."""
+    from pytest_npubench.extensions.planning.cli.system_options import hardware
+
+    if name.endswith(".json"):
+        return None
+    spec = hardware(name)
+    return spec.price.value / spec.devices_per_chip if spec.price else None
 
 
 def _outcomes_into(contenders: Sequence[Contender], simulations: Simulations, goal: Goal, results: Path | None) -> None:
@@ -226,7 +251,7 @@ def _outcomes_into(contenders: Sequence[Contender], simulations: Simulations, go
 
 
 def _row(contender: Contender) -> dict[str, Any]:
-    """A row describes a setting that is settled. cost: of 1,000 requests."""
+    """A row describes a setting that is settled. cost: of 1,000 requests. is_largest: no larger rate was tried."""
     carried = contender.rate_per_s
     assert carried is not None
     tried = [contender.outcomes[rate_per_s] for rate_per_s in contender.tried_up_to(carried)]
@@ -236,6 +261,7 @@ def _row(contender: Contender) -> dict[str, Any]:
         "price": contender.price,
         "cost": contender.cost,
         "rate_per_s": carried,
+        "is_largest": carried == contender.rates_per_s[-1],
         "tried": [
             {
                 "rate_per_s": outcome.rate_per_s,
@@ -248,13 +274,27 @@ def _row(contender: Contender) -> dict[str, Any]:
     }
 
 
+def _carried(row: Mapping[str, Any]) -> str:
+    """The rate that a setting carries: at least so many where no larger one was tried."""
+    return f">= {row['rate_per_s']:g}/s (largest tried)" if row["is_largest"] else f"{row['rate_per_s']:g}/s"
+
+
+def _sought(arguments: argparse.Namespace, rows: Sequence[Mapping[str, Any]]) -> str:
+    """The best setting in a line, and what it was sought for."""
+    best = f"best: {rows[0]['name']}, carries {_carried(rows[0])}" if rows else "best: none attains"
+    return (
+        f"{best}; {arguments.model} with {arguments.workload}, {arguments.attainment:.0%} within TTFT "
+        f"{arguments.slo_ttft:g} s and every TBT {1e3 * arguments.slo_tbt:g} ms"
+    )
+
+
 def _show(rows: Sequence[Mapping[str, Any]], num_settings: int, refused: Sequence[Contender]) -> None:
     say(f"{num_settings} settings, the best {len(rows)} of those that attain; no device ran: virtual clock")
     if rows:
         shown = [
             (
                 f"{row['cost']:.4g}",
-                f"{row['rate_per_s']:g}/s",
+                _carried(row),
                 str(row["devices"]),
                 f"{row['tried'][-1]['attainment']:.1%}",
                 row["name"],

@@ -30,7 +30,13 @@ from pytest_npubench.cli.arguments import (
 )
 from pytest_npubench.core.clock import perf_counter
 from pytest_npubench.errors import ConfigError, NpubenchError
-from pytest_npubench.extensions.planning.cli.simulated_metrics import banded, beside, measured_metrics, metrics_of
+from pytest_npubench.extensions.planning.cli.simulated_metrics import (
+    banded,
+    beside,
+    measured_metrics,
+    metrics_of,
+    winners,
+)
 from pytest_npubench.extensions.planning.cli.system_options import (
     Stated,
     add_system_options,
@@ -228,6 +234,7 @@ def simulated(arguments: argparse.Namespace) -> dict[str, Any]:
             *system.shape.doubts,
         ],
         "workload": about,
+        "winners": winners(runs),
         "slo": slo and {"ttft_s": slo.ttft_s, "tbt_s": slo.tbt_s, "source": slo_source},
         "runs": runs,
     }

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 NUM_DRAWS = 12
 """Of the cost, for a band."""
+ATTAINED, LATENCY = "slo_attainment", "e2e_mean_s"
 GATED = ("ttft_mean_s", "tpot_mean_s", "e2e_mean_s")
 
 
@@ -106,3 +107,28 @@ def measured_metrics(run: MeasuredRun) -> dict[str, float]:
         for metric in metrics
         if metric.name.startswith(("ttft", "tpot", "e2e")) and metric.value is not None
     }
+
+
+def winners(runs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """For each rate with several policies: which is better, and by what, in words. An SLO decides by how many requests
+    attain it, and where that is equal or there is none, the mean latency decides."""
+    sentences = []
+    inf = float("inf")
+    for rate_per_s in dict.fromkeys(run["rate_per_s"] for run in runs):
+        values = {
+            run["policy"]: {metric["name"]: metric["value"] for metric in run["metrics"]}
+            for run in runs
+            if run["rate_per_s"] == rate_per_s
+        }
+        if len(values) < 2:
+            continue
+        ranked = sorted(
+            values, key=lambda policy: (-(values[policy].get(ATTAINED) or 0.0), values[policy][LATENCY] or inf)
+        )
+        attained = [values[policy].get(ATTAINED) for policy in ranked]
+        by_slo = attained[0] is not None and attained[0] != attained[-1]
+        name, unit = (ATTAINED, "") if by_slo else (LATENCY, " s")
+        others = ", ".join(f"{policy} {values[policy][name]:.4g}{unit}" for policy in ranked[1:])
+        asked = "as replayed" if rate_per_s is None else f"at {rate_per_s:g} requests/s"
+        sentences.append(f"{ranked[0]} wins {asked}: {name} {values[ranked[0]][name]:.4g}{unit}; {others}")
+    return sentences

@@ -56,6 +56,7 @@ def heading(answer: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("workload", f"{workload['name']}: {workload['num_requests']} requests, seed {answer['seed']}{dropped}"),
         *((("taken", workload["taken"]),) if workload["taken"] else ()),
         ("SLO", limits),
+        *(("winner", words) for words in answer["winners"]),
         *(("doubt", words) for words in answer["doubts"]),
     ]
 

@@ -14,8 +14,8 @@ MOST_MARKS = 1000
 PARETO = "Nothing that is cheaper an hour carries as much: the line goes through those settings."
 
 
-def search_page(rows: Sequence[Mapping[str, Any]], num_settings: int) -> str:
-    """rows as `npubench search --json` prints them: the best of so many settings."""
+def search_page(rows: Sequence[Mapping[str, Any]], num_settings: int, sought: str) -> str:
+    """rows as `npubench search --json` prints them: the best of so many settings. sought: which is the best of them."""
     carried = sorted(rows, key=lambda row: (row["price"], row["name"]))
     best: list[Mapping[str, Any]] = []
     for row in sorted(carried, key=lambda row: (row["price"], -row["rate_per_s"])):
@@ -52,8 +52,11 @@ def search_page(rows: Sequence[Mapping[str, Any]], num_settings: int) -> str:
         .render(
             command="npubench search",
             pictures="Rates and prices",
-            headline=f"The best {len(carried)} of {num_settings} settings keep the SLO",
-            facts=[("clock", "virtual: no device ran")],
+            headline=sought,
+            facts=[
+                ("kept", f"the best {len(carried)} of {num_settings} settings keep the SLO"),
+                ("clock", "virtual: no device ran"),
+            ],
             charts=[picture] if carried else [],
             tables=[shown] if carried else [],
             draw=draw,

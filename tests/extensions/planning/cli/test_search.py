@@ -24,6 +24,7 @@ SLO = ["--slo-ttft", "3s", "--slo-tbt", "60ms"]
 LOAD = ["--model", "small-moe", "--workload", "layered-sharegpt", "--requests", 30, "--rate", 40, 10, 2000]
 SEARCH = ["search", "--hardware", "nvidia-h100", *LOAD, *SLO, "--processes", 2]
 POLICIES = [("chunked", 64), ("chunked", 2048), ("layered", None)]
+NOWHERE = ["--hardware", "none.toml", "--model", "small-moe", "--price", "nvidia-h100=2"]
 SETTINGS = ["--policy", "chunked", "layered", "--tensor-parallel", 1, 2, "--chunk-size", 64, 2048]
 
 
@@ -51,8 +52,15 @@ def test_the_cheapest_is_what_simulate_says_of_each(call: Run, tmp_path: Path) -
         assert row["tried"][-1]["rate_per_s"] == row["rate_per_s"]
         for tried in row["tried"]:
             assert tried["attainment"] == pytest.approx(attained[row["name"], tried["rate_per_s"]])
-    assert f"The best {len(costs)} of 6 settings keep the SLO" in page.read_text(encoding="utf-8")
-    assert "cost of 1000" in call(*SEARCH, *SETTINGS).out
+    assert f"the best {len(costs)} of 6 settings keep the SLO" in page.read_text(encoding="utf-8")
+    shown = call(*SEARCH, *SETTINGS).out
+    assert "cost of 1000" in shown
+    goal = "small-moe with layered-sharegpt, 90% within TTFT "
+    assert shown.splitlines()[0].startswith(f"best: {rows[0]['name']}, carries ")
+    assert goal in shown.splitlines()[0]
+    assert goal in page.read_text(encoding="utf-8")
+    assert [row["is_largest"] for row in rows] == [row["rate_per_s"] == 2000 for row in rows]
+    assert (">= 2000/s (largest tried)" in shown) == any(row["is_largest"] for row in rows)
     (first, *_) = call(*SEARCH, *SETTINGS, "--top", 1, "--json").json["settings"]
     assert first["name"] == rows[0]["name"]
 
@@ -220,7 +228,10 @@ def test_where_none_attains_the_closest_is_named(call: Run) -> None:
         (["--workload", "nothing"], 2, "no workload is named 'nothing'"),
         (["--results", "BROKEN"], 2, "line 1: no result of a search"),
         (["--model", "gpt-oss-120b"], 1, "none of 1 settings can be served: unknown decoder shape"),
-        (["--hardware", "none.toml", "--model", "small-moe"], 0, "not served: 1 x none chunked: none.toml"),
+        ([*NOWHERE, "--price", "none.toml=1"], 0, "not served: 1 x none chunked: none.toml"),
+        (["--hardware", "nvidia-a100"], 2, "nvidia-h100 has no price, so that its cost cannot be ranked"),
+        (["--hardware", "nvidia-a100", "--price", "nvidia-h100=2"], 2, "nvidia-a100 has no price"),
+        (["--hardware", "nvidia-a100", "--objective", "goodput"], 0, "best: 1 x nvidia-"),
     ],
 )
 def test_what_cannot_be_searched_is_said(call: Run, tmp_path: Path, change: list[str], status: int, words: str) -> None:

@@ -14,6 +14,7 @@ from cli.conftest import Answer
 from pytest_npubench.cli.arguments import time_limit
 from pytest_npubench.engines.model_directory import config_of
 from pytest_npubench.engines.shapes import decoder_shape
+from pytest_npubench.extensions.planning.cli.simulated_metrics import winners
 
 Run = Callable[..., Answer]
 POLICIES = ("static", "continuous", "chunked", "layered", "hybrid", "disaggregated")
@@ -91,6 +92,9 @@ def test_the_table_is_headed_by_the_clock_and_has_the_realised_rate(call: Run) -
     assert answer.status == 0, answer.err
     lines = answer.out.splitlines()
     assert lines[0].startswith("clock      virtual: no device ran")
+    assert [line.split()[2:6] for line in lines if line.startswith("winner ")] == [
+        ["wins", "at", rate, "requests/s:"] for rate in ("10", "40")
+    ]
     titles = [line for line in lines if "requests/s asked for" in line]
     assert len(titles) == 2
     assert re.search(r"10 requests/s asked for, \d+\.\d{3} realised, CV \d\.\d\d", titles[0])
@@ -319,3 +323,22 @@ def test_a_cost_of_another_model_or_a_load_twice_is_refused(
     both = call("simulate", *served["device"], "--policy", "chunked", "--run", served["run"], "--rate", 3)
     assert both.status == 2
     assert "are another load's" in both.err
+
+
+def _run_of(policy: str, rate: float | None, attained: float | None, latency_s: float) -> dict[str, Any]:
+    values = {"slo_attainment": attained, "e2e_mean_s": latency_s}
+    return {"policy": policy, "rate_per_s": rate, "metrics": [{"name": n, "value": v} for n, v in values.items()]}
+
+
+@pytest.mark.parametrize(
+    ("figures", "words"),
+    [
+        ([(0.5, 2.0), (0.9, 3.0)], ["b wins at 4 requests/s: slo_attainment 0.9; a 0.5"]),
+        ([(0.9, 2.0), (0.9, 1.5)], ["b wins at 4 requests/s: e2e_mean_s 1.5 s; a 2 s"]),
+        ([(None, 2.0), (None, 3.0)], ["a wins at 4 requests/s: e2e_mean_s 2 s; b 3 s"]),
+        ([(0.9, 2.0)], []),
+    ],
+)
+def test_the_better_of_several_policies_is_named(figures: list[tuple[Any, float]], words: list[str]) -> None:
+    runs = [_run_of("ab"[index], 4.0, *pair) for index, pair in enumerate(figures)]
+    assert winners([*runs, _run_of("a", 8.0, 0.1, 1.0)]) == words
