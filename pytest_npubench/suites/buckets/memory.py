@@ -72,7 +72,10 @@ def needed_buckets(case: Case, kind: CaseKind[Any], plan: BucketPlan) -> tuple[i
 def bucket_need(plan: BucketPlan, buckets: Sequence[int]) -> MemoryNeed:
     """Counts what the reference decoder needs with these buckets loaded, on each device of the plan's group."""
     if plan.is_search:
-        needs = [bucket_need(plan.of(one), [b for b in one.buckets if b in buckets]) for one in plan.variants]
+        needs = [
+            bucket_need(plan.of(variant), [bucket for bucket in variant.buckets if bucket in buckets])
+            for variant in plan.variants
+        ]
         return MemoryNeed(
             weight_bytes=needs[0].weight_bytes * (1 if plan.service.shares_weights else len(needs)),
             cache_bytes=sum(need.cache_bytes for need in needs),

@@ -211,7 +211,7 @@ def test_the_reference_decoder_is_measured(search, tmp_path, name):
     assert all(value > 0 for row in rows for (value,) in row.values())
     weights = [each._engine.weights for each in bench._benches.values()]
     assert len(weights) > 1
-    assert all(one is weights[0] for one in weights)
+    assert all(tree is weights[0] for tree in weights)
     assert {point.variant for point in points} <= set(search.variants)
     assert Variant(batch_size=2, buckets=search.buckets) in {point.variant for point in points}
 
