@@ -13,8 +13,8 @@ from collections.abc import Iterable, Sequence
 from statistics import fmean
 
 from pytest_npubench.campaign.served_block import ServedBlock
-from pytest_npubench.serving.attainment_curve import fit_curve
-from pytest_npubench.serving.capacity import Capacity, CapacityRun, estimate
+from pytest_npubench.serving.attainment_curve import CapacityRun, fit_curve
+from pytest_npubench.serving.capacity import Capacity, estimate
 from pytest_npubench.serving.metrics import attainment_split
 from pytest_npubench.verdict.result import Metric
 

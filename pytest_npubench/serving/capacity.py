@@ -34,7 +34,6 @@ from pytest_npubench.serving.attainment_curve import (
 from pytest_npubench.stats.checks import fraction, positive
 from pytest_npubench.stats.error import student_quantile
 
-__all__ = ["Capacity", "CapacityRatio", "CapacityRun", "capacity_ratio", "estimate", "search"]
 Evaluate = Callable[[float, int], tuple[int, int, float]]
 LOG_STEP = math.log(1.01)
 STEPS_APART = 40  # 1.01^40 = 1.49: rates so close are on either side of what the curve sees

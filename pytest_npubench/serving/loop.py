@@ -18,8 +18,6 @@ from pytest_npubench.serving.request import ServingRequest
 from pytest_npubench.serving.result import ServingResult, records_of
 from pytest_npubench.serving.schedulers.protocol import Scheduler
 
-__all__ = ["ServingResult", "check_all_served", "check_executor", "check_scheduler", "end_unfinished", "serve"]
-
 
 def serve(
     load: Load,

@@ -30,7 +30,6 @@ from pytest_npubench.extensions.planning.virtual.cost import (
 )
 from pytest_npubench.extensions.planning.virtual.step_cost import StepWork
 
-ROUTINGS = ("balanced", "power-law")
 DTYPE = "bf16"
 
 

@@ -19,7 +19,8 @@ import numpy as np
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.served_block import ServedBlock
 from pytest_npubench.core.case import Case
-from pytest_npubench.serving.capacity import Capacity, CapacityRun, capacity_ratio, estimate
+from pytest_npubench.serving.attainment_curve import CapacityRun
+from pytest_npubench.serving.capacity import Capacity, capacity_ratio, estimate
 from pytest_npubench.suites.scheduling.experiment import LoadExperiment, ServingDetail
 from pytest_npubench.suites.scheduling.figures import (
     blocks,

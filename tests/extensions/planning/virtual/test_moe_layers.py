@@ -15,7 +15,7 @@ from pytest_npubench.engines.shapes import decoder_shape
 from pytest_npubench.errors import ConfigError
 from pytest_npubench.extensions.planning.cli.simulation import System, arriving, drawn_lengths, simulate
 from pytest_npubench.extensions.planning.virtual.cost import cost_model
-from pytest_npubench.extensions.planning.virtual.moe_layers import ROUTINGS, measured_moe_cost, table
+from pytest_npubench.extensions.planning.virtual.moe_layers import measured_moe_cost, table
 from pytest_npubench.extensions.planning.virtual.step_cost import PassWork, StepWork
 from pytest_npubench.serving.iteration import PrefillRow
 from pytest_npubench.serving.metrics import summarize
@@ -26,6 +26,7 @@ from .pass_costs import pass_cost
 
 SPECS = load_all([default_directory()])
 SHAPE = decoder_shape("qwen3-30b-a3b")
+ROUTINGS = ("balanced", "power-law")
 H100 = {"tensor_parallel": 2, "dtype": "bf16"}
 
 
