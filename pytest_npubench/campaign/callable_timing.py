@@ -46,7 +46,8 @@ class CallTiming:
 
     Each sample is the mean of `iterations` calls; overhead_s is what a call of nothing takes in the same loop by the
     same clock, which is not subtracted. `disturbed` says why these samples, the last of several attempts, should not
-    count; is_partly_disturbed: an attempt before these was disturbed. state is the device's meanwhile.
+    count; is_partly_disturbed: an attempt before these was disturbed. state is the device's meanwhile. `result` is what
+    the first call returned.
     """
 
     samples_s: tuple[float, ...]
@@ -57,6 +58,7 @@ class CallTiming:
     disturbed: str | None = None
     is_partly_disturbed: bool = False
     state: RoundState | None = None
+    result: Any = None
 
 
 def time_callable(
@@ -94,6 +96,7 @@ def time_callable(
                 disturbed=watched.disturbed,
                 is_partly_disturbed=watched.disturbed is None and num_attempts > 1,
                 state=watched.state,
+                result=call.result,
             )
 
 

@@ -41,6 +41,8 @@ class RepeatedCall:
         self._keywords = keywords
         self._synchronize = synchronize
         self._loop: asyncio.AbstractEventLoop | None = None
+        self.result: Any = None
+        """What the first call returned, or what was awaited of it."""
 
     def first_s(self) -> float:
         """Seconds of the first call, which finds out whether there is something to await.
@@ -55,7 +57,8 @@ class RepeatedCall:
         _check_done(value)
         _check_parts(value)
         self._synchronize(value)
-        return perf_counter() - started_s
+        took_s, self.result = perf_counter() - started_s, value
+        return took_s
 
     def seconds(self, num_calls: int) -> float:
         """Seconds of so many calls in a row together, each waited for. After first_s()."""

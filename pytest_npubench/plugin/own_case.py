@@ -8,6 +8,7 @@ def test_matmul(npubench):
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
 import time
@@ -59,7 +60,9 @@ class Measure:
         self._session = session
         self._limits = limits
         self._devices = request.node.stash[DEVICES]
-        self._used = False
+        self.is_used = False
+        self.result: Any = None
+        """What the first call of the measured callable returned."""
 
     @classmethod
     def of(cls, request: pytest.FixtureRequest, session: BenchSession) -> Measure:
@@ -70,6 +73,10 @@ class Measure:
             limits = CallableLimits.from_pytest_item(request.node)
         except ConfigError as error:
             wrong = wrong or str(error)
+        if "benchmark" in inspect.signature(request.function).parameters:
+            wrong = (
+                wrong or f"{request.node.nodeid}: takes npubench and benchmark, and one call is measured once: take one"
+            )
         if wrong:
             pytest.fail(plain_lines(wrong), pytrace=False)
         if request.node.stash[DEVICES][0].family == "cpu" and not sys.modules.get("jax"):
@@ -86,10 +93,10 @@ class Measure:
         An awaitable is awaited first. Raises ConfigError where it is called twice; what the callable raises passes
         through.
         """
-        if self._used:
+        if self.is_used:
             self._session.tests.fault(self._request.node.nodeid, "failed", "called npubench twice")
             raise ConfigError(f"{self._request.node.nodeid}: npubench was called twice; measure one thing a test")
-        self._used = True
+        self.is_used = True
         started_s = perf_counter()
         fingerprint, samples = None, None
         try:
@@ -98,6 +105,7 @@ class Measure:
             timing = self._time(function, arguments, keywords)
             with ending_with_the_journal():  # the call may have imported a framework
                 fingerprint = self._session.devices.digest(self._devices)
+            self.result = timing.result
             samples = Samples(name=self._request.node.name, samples_s=timing.samples_s)
             judgement = self._compared(_judge(samples, self._limits, timing))
         except (DeviceError, MeasurementError) as error:
@@ -115,6 +123,11 @@ class Measure:
         finish_case(self._request, self._session, judged)
         assert samples is not None  # without samples the verdict is invalid, and the line above failed the test
         return samples
+
+    def measure(self, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> tuple[Any, Samples]:
+        """The same; returns what the callable returned at its first call, and the samples."""
+        samples = self(function, *arguments, **keywords)
+        return self.result, samples
 
     def _time(self, function: Callable[..., Any], arguments: tuple[Any, ...], keywords: dict[str, Any]) -> CallTiming:
         runtime = self._session.devices.runtime(self._devices)

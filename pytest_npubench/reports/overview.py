@@ -76,8 +76,9 @@ def case_rows(cases: Cases, pictures: Mapping[str, str]) -> tuple[CaseRow, ...]:
 
 
 def common_reasons(cases: Cases) -> list[tuple[str, int]]:
-    """The reasons that stand above the table and not in its rows, each with the number of cases that have it."""
-    reasons = Counter(map(_reason, cases.records))
+    """The reasons of cases that do not fail which stand above the table and not in its rows, each with the number of
+    cases that have it."""
+    reasons = Counter(_reason(record) for record in cases.records if not record.judgement.verdict.failing)
     return [(reason, number) for reason, number in reasons.most_common() if number >= COMMON]
 
 
@@ -219,7 +220,7 @@ def _row(record: CaseRecord[Any], anchor: str, picture: str, common: Collection[
         ),
         verdict=f"{kind.value} (resumed)" if record.resumed else kind.value,
         tone=tone_of(kind),
-        reason="" if _reason(record) in common else _reason(record),
+        reason=_reason(record) if said.verdict.failing or _reason(record) not in common else "",
         did=work_text(said.work),
         metrics=tuple(
             (f"{one.figure} {one.value_text} {one.change_text}".rstrip(), one.kind, tone_of(one.verdict.kind))

@@ -415,3 +415,49 @@ def test_a_call_that_takes_no_time_at_all_has_a_verdict(timed, tmp_path):
     (text,) = failures(result).values()
     assert text.startswith("Failed: invalid: call_s: process 0: its better quartile is 0")
     assert own(project, "test_slowing[openvino]")["verdict"]["kind"] == "invalid"
+
+
+RESULTS = """
+import pytest
+
+pytestmark = [pytest.mark.cpu, pytest.mark.npubench(rounds=2)]
+
+
+def test_result(npubench):
+    calls = []
+    npubench(lambda: calls.append(1) or len(calls))
+    assert npubench.result == 1
+
+
+def test_both(npubench):
+    result, samples = npubench.measure(sorted, [3, 1, 2])
+    assert result == [1, 2, 3] and len(samples.samples_s) == 2
+
+
+def test_awaited(npubench):
+    async def seven():
+        return 7
+
+    assert npubench.measure(seven)[0] == 7
+
+
+def test_not_called(npubench):
+    pass
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_numbers(npubench, number):
+    npubench(abs, number)
+
+
+def test_two_fixtures(npubench, benchmark):
+    npubench(abs, 1)
+"""
+
+
+def test_a_result_is_kept_and_what_measures_nothing_or_twice_is_said(project):
+    project.write("test_results.py", RESULTS)
+    result = project.run("test_results.py", "--npubench-other-load=1")
+    result.assert_outcomes(passed=6, errors=1, warnings=1)
+    result.stdout.fnmatch_lines(["*test_not_called*", "*takes npubench and does not call it: nothing was measured*"])
+    result.stdout.fnmatch_lines(["*test_two_fixtures: takes npubench and benchmark, which both measure*"])

@@ -48,9 +48,9 @@ def test_invalid_cases_have_no_times_and_say_why(tmp_path: Path) -> None:
     write_run(tmp_path / "journal.jsonl", measurement)
     journal = read_journal(tmp_path / "journal.jsonl")
     page = page_of(cases_of(journal), journal)
-    row = next(row for row in rows(page.all("table")[0]) if row[0].endswith("bucket256") and row[6] == "invalid")
+    row = next(row for row in rows(page.all("table")[0]) if row[0].endswith("bucket256") and row[8] == "invalid")
     assert row[1:6] == ["profile", "–", "–", "–", "–"]
-    assert row[7] == "out of memory: 3 GiB"
+    assert row[9] == "out of memory: 3 GiB"
     assert figures(page)["TTFT_b by bucket"].series[0].x == [128, 512]
     assert table_of(page, "Points that failed")[1] == ["profile/256/1", "0", "out of memory: 3 GiB"]
 
@@ -170,7 +170,7 @@ def check_rows(page: Element, records: list[Any]) -> None:
     shown_cases = [row[0] for row in rows(page.all("table")[0])[1:]] if records else []
     for record in records:
         name = " ".join(record["id"].split())
-        assert any(row.startswith(name) for row in shown_cases) or f"{name} is not shown" in page.text
+        assert any(name in row for row in shown_cases) or f"{name} is not shown" in page.text
 
 
 JUNK_CHANGES = st.lists(st.tuples(st.integers(0, 99), st.integers(0, 999), st.none() | JUNK), min_size=1, max_size=4)
