@@ -107,7 +107,12 @@ def _add_measuring(parser: argparse.ArgumentParser) -> None:
         default=JUDGED_FRACTION,
         help="share of the cases that has to be compared with a baseline; 0 asks for none (default: %(default)s)",
     )
-    parser.add_argument("arguments", metavar="ARGUMENT", nargs="*", help="after --: for pytest (default: suites/)")
+    parser.add_argument(
+        "arguments",
+        metavar="ARGUMENT",
+        nargs="*",
+        help="after --: for pytest (default: suites/, else the shipped suites)",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -197,8 +202,15 @@ def _pytest_arguments(arguments: argparse.Namespace) -> list[str]:
         f"--npubench-require={arguments.family}",
         f"--npubench-profile={arguments.profile}",
         *required,
-        *(arguments.arguments or ["suites/"]),
+        *(arguments.arguments or _default_tests(Path.cwd())),
     ]
+
+
+def _default_tests(here: Path) -> list[str]:
+    """The folder `suites/` of the current folder, else the shipped suites."""
+    from pytest_npubench.cli.run import find_suites
+
+    return ["suites/"] if (here / "suites").is_dir() else find_suites(here).targets(())
 
 
 def _history(arguments: argparse.Namespace, night: Night, taken: Mapping[str, str]) -> str | None:

@@ -74,9 +74,7 @@ class Measure:
         except ConfigError as error:
             wrong = wrong or str(error)
         if "benchmark" in inspect.signature(request.function).parameters:
-            wrong = (
-                wrong or f"{request.node.nodeid}: takes npubench and benchmark, and one call is measured once: take one"
-            )
+            wrong = wrong or f"{request.node.nodeid}: takes npubench and benchmark, which both measure: take one"
         if wrong:
             pytest.fail(plain_lines(wrong), pytrace=False)
         if request.node.stash[DEVICES][0].family == "cpu" and not sys.modules.get("jax"):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_npubench.cli import run
+from pytest_npubench.cli import nightly, run
 
 from .conftest import Answer
 
@@ -75,6 +75,13 @@ def test_a_folder_suites_of_somebody_else_is_not_ours(command) -> None:
     Path("suites").mkdir()
     Path("suites/__init__.py").touch()
     assert command() == ["--pyargs", "npubench_suites"]
+
+
+@pytest.mark.usefixtures("shipped")
+def test_a_night_runs_the_folder_suites_or_else_the_shipped_ones() -> None:
+    assert nightly._default_tests(Path.cwd()) == ["--pyargs", "npubench_suites"]
+    Path("suites").mkdir()
+    assert nightly._default_tests(Path.cwd()) == ["suites/"]
 
 
 @pytest.mark.usefixtures("shipped")
