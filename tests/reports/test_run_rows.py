@@ -189,9 +189,9 @@ def test_csv_and_json_have_a_line_a_metric_in_the_journals_units() -> None:
         ("s/k/b", "", "False"),
     ]
     assert (lines[1]["value"], lines[1]["ratio"], lines[1]["low"], lines[1]["high"]) == ("0.25", "1.5", "1.25", "1.75")
-    assert lines[1]["reason"] == reason
+    assert lines[1]["reason"] == 'a, "b"\\nc'  # one plain line
     plain = [
-        {name: str(value) if value is not None else "" for name, value in one.items()}
+        {name: str(value).replace("\n", "\\n") if value is not None else "" for name, value in one.items()}
         for one in json.loads(case_json(records))
     ]
     assert plain == lines
