@@ -14,7 +14,7 @@ WHY = {
     "offload/kinds/shadow_outlier.py": ["sync_fraction", "slow_sync_fraction"],  # the arm's own time is judged
     "partition/kinds/bandwidth.py": ["bandwidth_gain"],  # its three rates are judged
     "partition/kinds/overlap.py": ["{phase}_fast_speedup"],  # both chains are judged
-    "partition/kinds/solver.py": ["speedup"],  # the decided split's time and its regret are judged
+    "partition/kinds/solver.py": ["{prefix}speedup"],  # the decided split's time and its regret are judged
     "scheduling/kinds/attainment.py": ["capacity_ratio"],  # both capacities are judged
     "scheduling/kinds/identical_tokens.py": ["{policy}_requests_with_other_tokens"],  # a limit in fp32, shown below
     "compiled/kinds/profile.py": ["compile_ratio"],  # one sample a session decides nothing
