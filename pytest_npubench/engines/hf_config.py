@@ -5,6 +5,7 @@ file leaves out means what it means to transformers. A shape is read to plan wit
 shape knows (layers without experts between those with, biases, another activation) is refused by key, so that a figure
 is never one of another model. A window on every layer is none for contexts within it, and so ends the context
 (`stated_context_tokens`). A checkpoint's file must agree in what changes values alone as well (`check_config`).
+Families whose layers differ are read by layered_config.py.
 
 Worked example: a file that says `"num_experts": 64` where qwen3-30b-a3b wants 128 is refused with path, key, value and
 what was wanted.
