@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from pytest_npubench.core.run_folders import RunFolders, short_path
 from pytest_npubench.core.secret import masked
 from pytest_npubench.errors import StoreError, did_you_mean
 from pytest_npubench.plain_text import plain
@@ -88,6 +89,17 @@ def add_command(commands: Commands, name: str, help_text: str, example: str, **o
 
 def add_json_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def add_journal(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "journal",
+        metavar="JOURNAL",
+        nargs="?",
+        default="",
+        type=lambda text: Path(text) if text else short_path(RunFolders.here().journal),
+        help="the journal of the run (default: that of runs in this folder)",
+    )
 
 
 def check_other_file(output: Path | None, *sources: Path) -> None:

@@ -11,7 +11,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_npubench.cli import baseline_list, baseline_show
-from pytest_npubench.cli.arguments import add_command, add_json_option, entry_count, print_document, say, whole_number
+from pytest_npubench.cli.arguments import (
+    add_command,
+    add_journal,
+    add_json_option,
+    entry_count,
+    print_document,
+    say,
+    whole_number,
+)
+from pytest_npubench.core.run_folders import RunFolders, short_path
 from pytest_npubench.plain_text import counted
 
 if TYPE_CHECKING:
@@ -35,14 +44,18 @@ def add_parser(commands: Commands, about: str) -> None:
 
 def add_baselines_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--baselines", metavar="DIR", type=Path, default=Path("baselines"), help="where they lie (default: baselines)"
+        "--baselines",
+        metavar="DIR",
+        default="",
+        type=lambda text: Path(text) if text else short_path(RunFolders.here().baselines),
+        help="where they lie (default: where runs in this folder look for them)",
     )
 
 
 def _accept(actions: Commands) -> argparse.ArgumentParser:
     example = "npubench baseline accept .npubench/journal.jsonl"
     parser = add_command(actions, "accept", "accept the green cases of a finished run", example)
-    parser.add_argument("journal", metavar="JOURNAL", type=Path, help="the journal of the run")
+    add_journal(parser)
     parser.add_argument("--session", metavar="ID", help="this session only (default: the latest run that has cases)")
     parser.add_argument(
         "--accept-answers", action="store_true", help="also where a model's answers are no longer the accepted ones"

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from pytest_npubench import suites
@@ -13,7 +14,7 @@ from pytest_npubench.cli.arguments import add_command, add_json_option, columns,
 from pytest_npubench.core.hardware import PROFILES, DeviceGroup, Figure, HardwareSpec, RunSize
 from pytest_npubench.core.hardware_reader import with_groups
 from pytest_npubench.errors import ConfigError, HardwareFileError, RegistryError, did_you_mean
-from pytest_npubench.suites.hardware_files import known_folders, load_all, load_hardware
+from pytest_npubench.suites.hardware_files import folders_of_runs, load_all, load_hardware
 from pytest_npubench.suites.protocol import Choice
 from pytest_npubench.suites.server.spec import ServerSize, ServerSpec
 
@@ -49,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise ConfigError("--device is the device of a new file; want it with --new")
     if arguments.check and not arguments.fit:
         return check(arguments.check, as_json=arguments.json)
-    specs = load_all(known_folders())
+    specs = load_all(folders_of_runs())
     if arguments.new is not None:
         return _write(arguments.new, arguments.device, specs)
     paths = arguments.check or ([] if arguments.name in (None, *specs) else [Path(arguments.name)])
@@ -82,7 +83,8 @@ def _write(path: Path, device_id: str | None, specs: Mapping[str, HardwareSpec])
 
     spec = write_hardware(path, device_id, specs, _asked)
     say(f"{path}: {spec.title}, like {spec.like}; what was not answered is left out")
-    say(f"next: npubench run -m {spec.family} -k {spec.name} --npubench-hardware {path.parent} -rs")
+    folder = quote(str(path.parent))
+    say(f"next: npubench run -m {spec.family} -k {quote(spec.name)} --npubench-hardware {folder} -rs")
     return 0
 
 

@@ -12,7 +12,7 @@ from pytest_npubench.cli.arguments import add_command, add_json_option, columns,
 from pytest_npubench.core.device_names import NEXT_STEP
 from pytest_npubench.core.hardware import FAMILIES, HardwareSpec
 from pytest_npubench.errors import BrokenEntryError, DeviceUnavailableError, did_you_mean
-from pytest_npubench.suites.hardware_files import known_folders, load_all
+from pytest_npubench.suites.hardware_files import folders_of_runs, load_all
 
 if TYPE_CHECKING:
     from pytest_npubench.cli.arguments import Commands
@@ -40,7 +40,7 @@ def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
         if family not in FAMILIES:
             parser.error(f"unknown family {family!r}; allowed: {', '.join(FAMILIES)}{did_you_mean(family, FAMILIES)}")
     families = tuple(dict.fromkeys(arguments.family)) or FAMILIES
-    specs = load_all(known_folders())
+    specs = load_all(folders_of_runs())
     answers = {family: probe_family(family, arguments.timeout, specs) for family in families}
     if arguments.json:
         print_document("probe", families=answers)

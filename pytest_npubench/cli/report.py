@@ -6,7 +6,14 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_npubench.cli.arguments import add_command, add_json_option, check_other_file, print_document, say
+from pytest_npubench.cli.arguments import (
+    add_command,
+    add_journal,
+    add_json_option,
+    check_other_file,
+    print_document,
+    say,
+)
 from pytest_npubench.cli.gate_arguments import MARGIN, Q
 from pytest_npubench.core.regular_file import replace_text
 from pytest_npubench.errors import ConfigError
@@ -20,7 +27,7 @@ EXAMPLE = "npubench report .npubench/journal.jsonl -o report.html"
 
 def add_parser(commands: Commands, about: str) -> None:
     parser = add_command(commands, "report", about, EXAMPLE)
-    parser.add_argument("journal", metavar="JOURNAL", type=Path, help="the journal of the run")
+    add_journal(parser)
     parser.add_argument("other", metavar="B", type=Path, nargs="?", help="a second journal: both side by side")
     parser.add_argument("-o", "--output", metavar="REPORT.html", type=Path, required=True, help="the file to write")
     parser.add_argument("--session", metavar="ID", help="this session only (default: the latest run that has cases)")

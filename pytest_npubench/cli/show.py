@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_npubench.cli.arguments import add_command
+from pytest_npubench.cli.arguments import add_command, add_journal
 from pytest_npubench.errors import JournalError
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ PIPE_WIDTH = 160
 
 def add_parser(commands: Commands, about: str) -> None:
     parser = add_command(commands, "show", about, EXAMPLE)
-    parser.add_argument("journal", metavar="JOURNAL", type=Path, help="the journal of the run")
+    add_journal(parser)
     parser.add_argument("--session", metavar="ID", help="this session only (default: the latest run that has cases)")
     parser.add_argument(
         "--case",

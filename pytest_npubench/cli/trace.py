@@ -6,7 +6,14 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_npubench.cli.arguments import add_command, add_json_option, check_other_file, print_document, say
+from pytest_npubench.cli.arguments import (
+    add_command,
+    add_journal,
+    add_json_option,
+    check_other_file,
+    print_document,
+    say,
+)
 from pytest_npubench.core.regular_file import replacing
 
 if TYPE_CHECKING:
@@ -17,7 +24,7 @@ EXAMPLE = "npubench trace .npubench/journal.jsonl -o trace.json"
 
 def add_parser(commands: Commands, about: str) -> None:
     parser = add_command(commands, "trace", about, EXAMPLE)
-    parser.add_argument("journal", metavar="JOURNAL", type=Path, help="the journal of the run")
+    add_journal(parser)
     parser.add_argument("-o", "--output", metavar="TRACE.json", type=Path, required=True, help="the file to write")
     parser.add_argument("--session", metavar="ID", help="this session only (default: the latest run that has cases)")
     add_json_option(parser)

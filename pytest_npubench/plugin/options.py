@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 import pytest
 
 from pytest_npubench import engines
+from pytest_npubench.core.run_folders import DEFAULT_BASELINES
 from pytest_npubench.core.run_option import Option, fraction, names, number
 from pytest_npubench.suites import registered
 
@@ -18,7 +19,6 @@ MARKERS = (
     "npubench(rounds, warmup, iterations, max_mean_s, max_median_s): limits and run size of a case that uses the "
     "npubench fixture",
 )
-DEFAULT_BASELINES = "baselines"
 LONGEST_S = 31_536_000  # a year
 OF_SUITES = tuple(option for suite in registered().values() for option in suite.options)
 GONE = {

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_npubench.core.regular_file import replace_text
+from pytest_npubench.core.run_folders import short_path
 from pytest_npubench.errors import RunNotAcceptedError, StoreError
 from pytest_npubench.plain_text import counted, plain, plain_lines
 from pytest_npubench.plugin.run_process import run_id
@@ -69,7 +70,8 @@ def write_texts(settings: Settings, records: Sequence[Record]) -> None:
     if settings.markdown or settings.step_summary:
         from pytest_npubench.reports.markdown import run_markdown
 
-        text = run_markdown(records, shown, journal=short_path(settings.journal))
+        journal, baselines = short_path(settings.journal), short_path(settings.baselines)
+        text = run_markdown(records, shown, journal=journal, baselines=baselines)
         if settings.markdown:
             _replace(settings.markdown, text)
         if settings.step_summary:
@@ -212,12 +214,6 @@ def write_summary(reporter: Any, session: BenchSession, records: Sequence[Record
 
         for line in workflow_commands(records):
             reporter.write_line(line)
-
-
-def short_path(path: Path) -> Path:
-    """The path as a command in this folder takes it."""
-    here = Path.cwd()
-    return path.relative_to(here) if path.is_relative_to(here) else path
 
 
 class ExitStatus(IntEnum):

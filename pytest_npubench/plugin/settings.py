@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_npubench.core.documents import toml_table
-from pytest_npubench.core.regular_file import SMALL_BYTES, read_text
+from pytest_npubench.core.run_folders import DEFAULT_BASELINES, RunFolders, settings_table
 from pytest_npubench.core.run_option import Option
 from pytest_npubench.errors import HistoryError, did_you_mean
 from pytest_npubench.plain_text import plain
 from pytest_npubench.plugin.items import root_of_run
-from pytest_npubench.plugin.options import DEFAULT_BASELINES, GONE, OF_SUITES, OPTIONS
+from pytest_npubench.plugin.options import GONE, OF_SUITES, OPTIONS
 from pytest_npubench.processes import CHILD
 
 if TYPE_CHECKING:
@@ -79,12 +78,13 @@ class Settings:
             values |= dict.fromkeys(("markdown", "csv", "openmetrics"))
             values |= {"require": (), "report": None, "history": None, "shard": None, "remeasure": 0}
             values["require_judged"] = None
+        folders = RunFolders.of(root, here, values)
         return cls(
             **{
                 **values,
                 "hardware": _directory("--npubench-hardware", values["hardware"], here),
-                "baselines": root / values["baselines"],
-                "journal": here / values["journal"] if values["journal"] else root / ".npubench" / "journal.jsonl",
+                "baselines": folders.baselines,
+                "journal": folders.journal,
                 "durations": here / values["durations"] if values["durations"] else None,
                 "report": _report(values["report"], here),
                 **{name: _file(name, values[name], here) for name in ("markdown", "csv", "openmetrics")},
@@ -118,22 +118,18 @@ def _value(option: Option, config: pytest.Config, table: Mapping[str, Any]) -> A
 
 
 def _table(path: Path) -> Mapping[str, Any]:
-    if not path.is_file():
-        return {}
     try:
-        table = toml_table(read_text(path, SMALL_BYTES)).get("tool", {}).get("npubench", {})
-    except (OSError, ValueError) as error:
-        raise pytest.UsageError(plain(f"{path}: {error}")) from None
+        table = settings_table(path)
+    except ValueError as error:
+        raise pytest.UsageError(str(error)) from None
     names = [option.name for option in OPTIONS]
-    if not isinstance(table, dict):
-        raise pytest.UsageError(f"{path}: [tool.npubench]: want a table, not {table!r}")
     for name in table:
         if name in GONE:
             raise pytest.UsageError(f"{path}: [tool.npubench] {name} is unknown by now: {GONE[name]}")
         if name not in names:
             what = f"{path}: [tool.npubench] {name} is not a setting{did_you_mean(name, names)}"
             raise pytest.UsageError(plain(f"{what} (known: {', '.join(names)})"))
-    return dict(table)
+    return table
 
 
 def _directory(flag: str, text: str | None, here: Path) -> Path | None:

@@ -31,7 +31,9 @@ HEADER = "| case | figure | value | change | 95 % interval | verdict |\n|---|---
 SPECIAL = "\\`*_{}[]<>#|~&"
 
 
-def run_markdown(records: Sequence[Mapping[str, Any]], shown_by: ShownBy, *, journal: Path) -> str:
+def run_markdown(
+    records: Sequence[Mapping[str, Any]], shown_by: ShownBy, *, journal: Path, baselines: Path | None = None
+) -> str:
     """A heading that says how it went, the cases that need a look, all others, reasons, and what to type next."""
     cases = Cases.read(records)
     rows = run_rows(cases)
@@ -49,7 +51,7 @@ def run_markdown(records: Sequence[Mapping[str, Any]], shown_by: ShownBy, *, jou
     if left_out := max(0, len(seen) - MOST_ROWS) + max(0, len(rest) - MOST_ROWS):
         parts.append(f"{left_out} cases are left out here; the journal has them.\n")
     parts.append(_code(lines))
-    parts.append(_code(next_lines(records, journal, width=NARROWEST)))
+    parts.append(_code(next_lines(records, journal, width=NARROWEST, baselines=baselines)))
     return "\n".join(parts)
 
 

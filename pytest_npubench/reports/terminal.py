@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
-from shlex import quote
+from shlex import quote, split
 from typing import TYPE_CHECKING, Any
 
 from rich.cells import cell_len
@@ -147,17 +147,17 @@ def next_lines(
     *,
     width: int,
     done: Collection[str] = (),
-    baselines: Path = Path("baselines"),
+    baselines: Path | None = None,
 ) -> list[str]:
-    """What to type next, one command a line, with what it is for where there is room. `done`: commands whose work the
-    run has done."""
+    """What to type next, one command a line, with what it is for where there is room; a longer one goes on behind a
+    backslash. `done`: commands whose work the run has done. `baselines`: the run's, None for what runs here have."""
     rows = run_rows(Cases.read(records))
     if not rows:
         return []
     path, kinds = _journal_path(journal), {row.verdict.kind for row in rows}
     worst = next((row for kind in WORST_FIRST[:3] for row in rows if row.verdict.kind is kind), rows[0])
     steps = {"show": (f"npubench show {path} --case {quote(worst.name)}", "one case in full; -v for all")}
-    accept = f"npubench baseline accept {path}{baselines_option(baselines)}"
+    accept = f"npubench baseline accept {path}{baselines_option(baselines) if baselines else ''}"
     if VerdictKind.NO_BASELINE in kinds:
         steps["accept"] = (accept, "later runs are held to this one")
     red = (record for record in records if record["verdict"]["kind"] == "regressed" and regressed_since(record))
@@ -168,8 +168,20 @@ def next_lines(
     remaining = [step for name, step in steps.items() if name not in done]
     longest = max(len(command) for command, _ in remaining)
     with_words = [f"  {command.ljust(longest)}  # {what}" for command, what in remaining]
-    fits = max(map(len, with_words)) <= max(width, NARROWEST)
-    return ["next:", *map(plain, with_words if fits else [f"  {command}" for command, _ in remaining])]
+    fits = max(map(len, with_words)) <= (width := max(width, NARROWEST))
+    lines = with_words if fits else [line for command, _ in remaining for line in _in_lines(command, width)]
+    return ["next:", *map(plain, lines)]
+
+
+def _in_lines(command: str, width: int) -> list[str]:
+    """A command in lines that a shell takes for one, broken between its words."""
+    lines = [" "]
+    for word in map(quote, split(command)):
+        if len(lines[-1]) + len(word) + len("  \\") > width and lines[-1].strip():
+            lines[-1] += " \\"
+            lines.append("   ")
+        lines[-1] += f" {word}"
+    return lines
 
 
 def folded(line: str, width: int) -> list[str]:

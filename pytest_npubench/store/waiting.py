@@ -26,6 +26,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from pytest_npubench.core.case import campaign_of, is_answers
+from pytest_npubench.core.run_folders import RunFolders
 from pytest_npubench.errors import BaselineError, did_you_mean
 from pytest_npubench.store.accepted_session import AcceptedSession, is_ahead
 from pytest_npubench.store.baselines import Baselines
@@ -175,7 +176,7 @@ class Waiting:
 def baselines_option(directory: Path) -> str:
     """Returns the option of a command in this folder which is about the baselines in `directory`, behind a space. It is
     empty where they are those that the command takes without."""
-    return "" if directory.absolute() == Path("baselines").absolute() else f" --baselines {quote(str(directory))}"
+    return "" if directory.absolute() == RunFolders.here().baselines else f" --baselines {quote(str(directory))}"
 
 
 def answers_changed(record: Record) -> bool:

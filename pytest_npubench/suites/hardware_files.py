@@ -8,12 +8,19 @@ from pathlib import Path
 from pytest_npubench import suites
 from pytest_npubench.core import families, hardware_reader
 from pytest_npubench.core.hardware import HardwareSpec
+from pytest_npubench.core.run_folders import RunFolders
 
 
 def known_folders() -> list[Path]:
     """The folder of the shipped hardware files, then those of other distributions' device families."""
     offered = [family.hardware for family in families.all_families() if family.hardware is not None]
     return [hardware_reader.default_directory(), *offered]
+
+
+def folders_of_runs() -> list[Path]:
+    """The same, and the folder that settings of runs here name, once it holds a file. Raises ConfigError."""
+    further = RunFolders.here().hardware
+    return [*known_folders(), *([further] if further and any(further.glob("*.toml")) else [])]
 
 
 def load_hardware(path: Path) -> HardwareSpec:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import statistics
 from collections.abc import Callable
 from pathlib import Path
@@ -65,6 +66,22 @@ def shown(call: Run, case: str = CASE) -> list[dict[str, Any]]:
     (key,) = call("baseline", "show", case, "--json").json["keys"]
     sessions: list[dict[str, Any]] = key["metrics"]["tbt_s"]["sessions"]
     return sessions
+
+
+def test_what_show_says_to_type_fills_the_folder_that_runs_read(
+    work: Path, call: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = '[tool.pytest.ini_options]\n[tool.npubench]\nbaselines = "kept"\n'
+    (work / "pyproject.toml").write_text(settings, encoding="utf-8")
+    (work / "below").mkdir()
+    (work / ".npubench").mkdir()
+    write_run(work / ".npubench" / "journal.jsonl", 1.0, kind="no-baseline")
+    monkeypatch.chdir(work / "below")
+    (line,) = [line for line in call("show").out.splitlines() if " accept " in line]
+    _, *words = shlex.split(line, comments=True)
+    assert words == ["baseline", "accept", "../.npubench/journal.jsonl"]
+    assert call(*words).out.startswith(f"accepted 2 cases into {Path('..', 'kept')}")
+    assert call("baseline", "list").out == call("baseline", "list", "--baselines", work / "kept").out
 
 
 def test_accept_says_what_and_where(work: Path, call: Run) -> None:

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from pytest_npubench import suites
+from pytest_npubench.core.run_folders import RunFolders, short_path
+from pytest_npubench.errors import ConfigError
 from pytest_npubench.plugin.options import FLAGS, OPTIONS
 from pytest_npubench.plugin.settings import REMEASURING, Settings
 from pytest_npubench.store.history.address import parse_address
@@ -58,6 +60,36 @@ def test_paths_are_the_callers_on_the_command_line_and_the_roots_for_baselines(s
     assert (found.hardware, found.journal, found.report) == (here / "hw", here / "j.jsonl", here / "r.html")
     assert (found.baselines, found.compile_cache) == (here / "b", here / "c")
     assert settings(f"--npubench-journal={here / 'elsewhere' / 'j.jsonl'}").journal == here / "elsewhere" / "j.jsonl"
+
+
+@pytest.mark.parametrize(
+    ("ini", "table", "environment"),
+    [
+        ("", "", ""),
+        ("", '[tool.npubench]\nbaselines = "b"\njournal = "j.jsonl"\nhardware = "hw"\n', ""),
+        ("npubench_baselines = b\nnpubench_hardware = hw\n", '[tool.npubench]\nbaselines = "no"\njournal = "j"\n', ""),
+        ("addopts = --npubench-baselines b --npubench-journal='a b'\nnpubench_baselines = no\n", "", ""),
+        ("addopts = -q --npubench-baselines=no\n", "", "--npubench-baselines=b --npubench-hardware=hw"),
+    ],
+)
+@pytest.mark.parametrize("folder", [".", "below"])
+def test_commands_find_the_folders_of_runs(settings, pytester, monkeypatch, ini, table, environment, folder):
+    """Where commands look is where pytest's own reading of the settings puts what a run writes."""
+    for start in {".", folder}:
+        (pytester.path / start / "hw").mkdir(parents=True)
+    if environment:
+        monkeypatch.setenv("PYTEST_ADDOPTS", environment)
+    settings(ini=ini, table=table)
+    monkeypatch.chdir(pytester.path / folder)
+    run, commands = Settings.from_pytest_config(pytester.parseconfig()), RunFolders.here()
+    assert (commands.baselines, commands.journal, commands.hardware) == (run.baselines, run.journal, run.hardware)
+    assert short_path(run.baselines) == Path("../" * (folder != "."), run.baselines.name)
+
+
+def test_commands_say_which_settings_they_cannot_read(pytester):
+    pytester.makepyprojecttoml("[tool.pytest.ini_options]\naddopts = '--npubench-journal'\n")
+    with pytest.raises(ConfigError, match="addopts: argument --npubench-journal: expected one argument"):
+        RunFolders.here()
 
 
 def test_minus_one_waits_for_ever(settings):

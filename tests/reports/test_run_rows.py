@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -163,6 +164,12 @@ def test_a_reason_that_many_share_stands_once_with_what_to_type() -> None:
     assert next_lines(records, JOURNAL, width=120, done=("accept",)) != next_lines(records, JOURNAL, width=120)
     elsewhere = next_lines(records, JOURNAL, width=120, baselines=Path("my nights"))
     assert elsewhere[2].startswith("  npubench baseline accept runs/journal.jsonl --baselines 'my nights' ")
+    deep = Path("a folder/" * 5, "journal.jsonl")
+    lines = next_lines(records, deep, width=80, baselines=Path("my nights"))
+    commands = "\n".join(lines[1:]).replace("\\\n", "").splitlines()  # what a shell makes of them
+    assert shlex.split(commands[1]) == ["npubench", "baseline", "accept", str(deep), "--baselines", "my nights"]
+    assert [shlex.split(line)[2] for line in (commands[0], commands[2])] == [str(deep)] * 2
+    assert max(map(len, lines)) <= 80
 
 
 def test_quiet_and_verbose() -> None:

@@ -20,7 +20,7 @@ import pytest_npubench
 from pytest_npubench.engines.config_keys import CONFIG_FILE
 from pytest_npubench.errors import ConfigError, NpubenchError
 from pytest_npubench.extensions.planning.cli.system_options import Stated, calibrated_system, system_of
-from pytest_npubench.suites.hardware_files import known_folders
+from pytest_npubench.suites.hardware_files import folders_of_runs
 
 if TYPE_CHECKING:
     from pytest_npubench.extensions.planning.cli.simulation import System
@@ -67,7 +67,7 @@ class Candidate:
         """Of this under this goal, in a file of results. What files say belongs to it, and this package's version."""
         text = json.dumps([pytest_npubench.__version__, asdict(self), asdict(goal)], sort_keys=True)
         digest = hashlib.sha256(text.encode())
-        shipped = (folder / f"{self.hardware}.toml" for folder in known_folders())
+        shipped = (folder / f"{self.hardware}.toml" for folder in folders_of_runs())
         for path in (*map(Path, (self.hardware, goal.workload, goal.model)), *shipped):
             file = path / CONFIG_FILE if path.is_dir() else path
             if file.is_file():

@@ -241,11 +241,11 @@ def uncalibrated_cost(paths: Sequence[Path], shape: DecoderShape) -> StepCost:
 def hardware(name: str) -> HardwareSpec:
     """A shipped file by name, or a file that may hold peaks alone. Raises ConfigError, HardwareFileError."""
     from pytest_npubench.core.hardware_reader import peaks_alone
-    from pytest_npubench.suites.hardware_files import known_folders, load_all, load_hardware
+    from pytest_npubench.suites.hardware_files import folders_of_runs, load_all, load_hardware
 
     if name.endswith(".toml"):
         return peaks_alone(Path(name)) or load_hardware(Path(name))
-    specs = load_all(known_folders())
+    specs = load_all(folders_of_runs())
     if name not in specs:
         shipped = f"shipped: {', '.join(specs)}; or give a path to a .toml"
         raise ConfigError(f"no hardware file is named {name!r}; {shipped}{did_you_mean(name, specs)}")

@@ -163,7 +163,7 @@ def test_a_hardware_file_that_changed_is_another_result(tmp_path: Path, monkeypa
         expert_parallel=False,
     )
     one = Candidate(hardware="mine", tensor_parallel=1, data_parallel=1, policy="chunked", settings=())
-    monkeypatch.setattr(searched_settings, "known_folders", lambda: [tmp_path])
+    monkeypatch.setattr(searched_settings, "folders_of_runs", lambda: [tmp_path])
     keys = {one.key(goal)}
     for text in ("a = 1", "a = 2"):
         (tmp_path / "mine.toml").write_text(text, encoding="utf-8")
