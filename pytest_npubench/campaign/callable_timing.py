@@ -72,20 +72,29 @@ def time_callable(
     count_compiles: Callable[[], int],
     iterations: int | None = None,
     watch: Watch | None = None,
+    setup: Callable[[], tuple[Any, ...]] | None = None,
 ) -> CallTiming:
     """Time `rounds` samples of function(*arguments, **keywords), each call waited for, after at most max_warmup calls.
 
-    `iterations` calls make a sample; None: as many as the clock needs, found after the warm-up. Raises MeasurementError
-    where the callable returns what has done nothing yet, or something slows this process; with a watch,
-    DeviceUnavailableError where the device is lost.
+    `iterations` calls make a sample; None: as many as the clock needs, found after the warm-up. `setup` gives each
+    call's first arguments outside of its time; a sample is then one call. With max_warmup 0 the very first call is the
+    first sample, a sample is one call, what it compiles belongs to it, and nothing is taken again.
+
+    Raises MeasurementError where the callable returns what has done nothing yet, or something slows this process; with
+    a watch, DeviceUnavailableError where the device is lost.
     """
-    with RepeatedCall(function, arguments, keywords, synchronize) as call:
-        first_s = call.first_s()
+    with RepeatedCall(function, arguments, keywords, synchronize, setup=setup) as call:
+        first_s = call.first_s() if max_warmup else None
         with no_instrumentation(), no_collection():
-            latest_s, steady = warm_up(lambda: call.seconds(1), earlier=[first_s], max_repeats=max_warmup)
-            num_calls = iterations or _iterations(call, latest_s)
-            compiles_before = count_compiles()
-            samples_s, watched, num_attempts = _attempts(lambda: _samples(call, num_calls, rounds), watch)
+            steady, num_calls = False, 1
+            if first_s is None:
+                samples_s, watched, num_attempts = _attempts(lambda: _from_the_first(call, rounds), watch, most=1)
+                compiles_before = count_compiles()
+            else:
+                latest_s, steady = warm_up(lambda: call.seconds(1), earlier=[first_s], max_repeats=max_warmup)
+                num_calls = 1 if setup else iterations or _iterations(call, latest_s)
+                compiles_before = count_compiles()
+                samples_s, watched, num_attempts = _attempts(lambda: _samples(call, num_calls, rounds), watch)
             check_not_slowed()
             return CallTiming(
                 samples_s=samples_s,
@@ -110,6 +119,10 @@ def _samples(call: RepeatedCall, num_calls: int, rounds: int) -> tuple[float, ..
     return tuple(samples_s)
 
 
+def _from_the_first(call: RepeatedCall, rounds: int) -> tuple[float, ...]:
+    return (call.first_s(), *_samples(call, 1, rounds - 1))
+
+
 def _iterations(call: RepeatedCall, latest_s: float) -> int:
     """The smallest power of two of calls that lasts long enough for the clock: a power, so that it seldom changes from
     run to run. 1 for a call that takes no time at all."""
@@ -127,18 +140,20 @@ def _shortest_s(call: RepeatedCall, num_calls: int) -> float:
     return min(call.seconds(num_calls) for _ in range(REPEATS))
 
 
-def _attempts(take: Callable[[], tuple[float, ...]], watch: Watch | None) -> tuple[tuple[float, ...], Watched, int]:
+def _attempts(
+    take: Callable[[], tuple[float, ...]], watch: Watch | None, most: int = MAX_ATTEMPTS
+) -> tuple[tuple[float, ...], Watched, int]:
     """The samples of the last attempt, what was seen meanwhile, and how many attempts there were."""
     if watch is None:
         return take(), Watched(), 1
-    for attempt in range(MAX_ATTEMPTS):
+    for attempt in range(most):
         watch.begin()
         samples_s = take()
         watched = watch.end()
         if watched.disturbed is None:
             return samples_s, watched, attempt + 1
-    reason = f"{MAX_ATTEMPTS} of {MAX_ATTEMPTS} attempts disturbed: {watched.disturbed}"
-    return samples_s, replace(watched, disturbed=reason), MAX_ATTEMPTS
+    reason = f"{most} of {most} attempts disturbed: {watched.disturbed}"
+    return samples_s, replace(watched, disturbed=reason), most
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 from io import IOBase
 from itertools import islice, pairwise, repeat
@@ -35,11 +36,14 @@ class RepeatedCall:
         arguments: tuple[Any, ...],
         keywords: Mapping[str, Any],
         synchronize: Synchronize,
+        *,
+        setup: Callable[[], tuple[Any, ...]] | None = None,
     ) -> None:
         self._function = function
         self._arguments = arguments
         self._keywords = keywords
         self._synchronize = synchronize
+        self._setup = setup
         self._loop: asyncio.AbstractEventLoop | None = None
         self.result: Any = None
         """What the first call returned, or what was awaited of it."""
@@ -49,8 +53,9 @@ class RepeatedCall:
 
         Raises MeasurementError where the result has done nothing yet, or is to be awaited within a running event loop.
         """
+        arguments = self._inputs()
         started_s = perf_counter()
-        value = self._function(*self._arguments, **self._keywords)
+        value = self._function(*arguments, **self._keywords)
         if inspect.isawaitable(value):
             self._loop = _new_loop(value)
             value = self._loop.run_until_complete(_awaited(value))
@@ -61,10 +66,11 @@ class RepeatedCall:
         return took_s
 
     def seconds(self, num_calls: int) -> float:
-        """Seconds of so many calls in a row together, each waited for. After first_s()."""
+        """Seconds of so many calls in a row together, each waited for, all with the same arguments. After
+        first_s()."""
         if self._loop is not None:
             return self._loop.run_until_complete(self._await_each(num_calls))
-        function, arguments, keywords, synchronize = self._function, self._arguments, self._keywords, self._synchronize
+        function, arguments, keywords, synchronize = self._function, self._inputs(), self._keywords, self._synchronize
         calls = repeat(None, num_calls)
         started_s = perf_counter()
         for _ in calls:
@@ -72,12 +78,24 @@ class RepeatedCall:
         return perf_counter() - started_s
 
     async def _await_each(self, num_calls: int) -> float:
-        function, arguments, keywords, synchronize = self._function, self._arguments, self._keywords, self._synchronize
+        function, arguments, keywords, synchronize = self._function, self._inputs(), self._keywords, self._synchronize
         calls = repeat(None, num_calls)
         started_s = perf_counter()
         for _ in calls:
             synchronize(await function(*arguments, **keywords))
         return perf_counter() - started_s
+
+    def _inputs(self) -> tuple[Any, ...]:
+        """The arguments, behind those that the setup makes anew, whose arrays are there before the clock is read.
+        Raises MeasurementError where the setup returns no tuple."""
+        if self._setup is None:
+            return self._arguments
+        fresh = self._setup()
+        if not isinstance(fresh, tuple):
+            raise MeasurementError(f"setup returned a {type(fresh).__name__}; want a tuple of arguments")
+        with suppress(MeasurementError):  # without an array there is nothing to wait for
+            self._synchronize(fresh)
+        return (*fresh, *self._arguments)
 
     def of_nothing(self) -> RepeatedCall:
         """Makes the same loop, clock and event loop around a call that does nothing and waits for nothing."""

@@ -20,11 +20,13 @@ def warm_up(
 ) -> tuple[float, bool]:
     """The latest sample in seconds, and whether the last three lay within TOLERANCE of the smallest of them.
 
-    At least two samples are taken; then it ends when steady, after max_repeats, or once max_s were spent. `earlier`
-    are samples that were taken before; they count.
+    At least two samples are taken where max_repeats allows; then it ends when steady, after max_repeats, or once max_s
+    were spent. `earlier` are samples that were taken before; they count.
     """
     samples = list(earlier)
-    while len(samples) < LEAST or (not _steady(samples) and len(samples) < max_repeats and sum(samples) < max_s):
+    while len(samples) < min(LEAST, max_repeats) or (
+        not _steady(samples) and len(samples) < max_repeats and sum(samples) < max_s
+    ):
         samples.append(sample())
     return samples[-1], _steady(samples)
 

@@ -142,6 +142,7 @@ class Measure:
                 count_compiles=lambda: runtime.num_process_compiles,
                 iterations=self._limits.iterations,
                 watch=watch,
+                setup=self._limits.setup,
             )
 
     def _compared(self, judgement: Judgement) -> Judgement:
@@ -173,16 +174,20 @@ class Measure:
 def _judge(samples: Samples, limits: CallableLimits, timing: CallTiming) -> Judgement:
     gates = tuple(
         Gate(metric=metric, value=value, limit=limit, unit="s")
-        for metric, value, limit in (
-            ("mean", samples.mean_s, limits.max_mean_s),
-            ("median", samples.median_s, limits.max_median_s),
-        )
+        for metric, value, limit in limits.limited(samples.samples_s)
         if limit is not None
     )
     return Judgement(
         verdict=_verdict(gates, timing),
         what="one call" if timing.iterations == 1 else f"one call, mean of {timing.iterations}",
-        metrics=(Metric(name="call_s", unit="s", value=samples.median_s, samples=samples.samples_s),),
+        metrics=(
+            Metric(name="call_s", unit="s", value=samples.median_s, samples=samples.samples_s),
+            *(
+                Metric(name=f"{name}_per_s", unit=unit, value=done / samples.median_s, better="higher", gate="none")
+                for name, unit, done in (("items", "items/s", limits.items), ("bytes", "B/s", limits.bytes))
+                if done is not None and samples.median_s > 0
+            ),
+        ),
         measured_s=samples.median_s,
         is_disturbed=timing.disturbed is not None and not timing.num_late_compiles,
         is_partly_disturbed=timing.is_partly_disturbed,

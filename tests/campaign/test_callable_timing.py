@@ -27,7 +27,7 @@ class Log:
         self.num_compiles += len(self.calls) in self.compiles_in
         return len(self.calls)
 
-    def time(self, rounds=5, max_warmup=4, iterations=1):
+    def time(self, rounds=5, max_warmup=4, iterations=1, setup=None):
         return time_callable(
             self.function,
             (1, 2),
@@ -37,6 +37,7 @@ class Log:
             max_warmup=max_warmup,
             count_compiles=lambda: self.num_compiles,
             iterations=iterations,
+            setup=setup,
         )
 
 
@@ -63,6 +64,51 @@ def test_a_fixed_number_of_calls_makes_a_sample():
     assert timing.iterations == 7
     assert len(log.calls) == 2 + 6 * 7  # before the first sample as many once more
     assert log.waited_for == list(range(1, len(log.calls) + 1))
+
+
+@pytest.mark.parametrize(("max_warmup", "num_calls"), [(0, 5), (1, 6), (2, 7)])
+def test_so_few_calls_come_before_the_samples(max_warmup, num_calls):
+    """With 0 the first call, which compiles, is the first sample."""
+    log = Log(compiles_in=(1,))
+    timing = log.time(rounds=5, max_warmup=max_warmup)
+    assert (len(log.calls), len(timing.samples_s), timing.num_late_compiles) == (num_calls, 5, 0)
+    assert timing.result == 1
+
+
+def test_a_first_call_is_in_the_samples():
+    pauses = iter([0.02, 0, 0])
+    first_s, *others_s = timed(lambda: sleep(next(pauses)), rounds=3, max_warmup=0).samples_s
+    assert min(others_s) < 0.02 <= first_s
+
+
+@pytest.mark.parametrize("max_warmup", [0, 4])
+def test_each_call_has_fresh_arguments_that_cost_it_no_time(max_warmup):
+    made = []
+
+    def setup():
+        sleep(0.005)
+        made.append(len(made))
+        return (made[-1],)
+
+    log = Log()
+    timing = log.time(iterations=None, max_warmup=max_warmup, setup=setup)
+    assert [arguments for arguments, _ in log.calls] == [(number, 1, 2) for number in made]
+    assert timing.iterations == 1
+    assert min(timing.samples_s) < 0.005
+    waited_for = [value for value in log.waited_for if isinstance(value, tuple)]
+    assert waited_for == [(number,) for number in made]  # before the clock is read
+
+
+def test_coroutines_have_fresh_arguments_too():
+    inputs, seen = iter(range(100)), []
+
+    async def function(value):
+        seen.append(value)
+
+    timed(function, setup=lambda: (next(inputs),))
+    assert seen == list(range(len(seen)))
+    with pytest.raises(MeasurementError, match="setup returned a list; want a tuple"):
+        timed(len, setup=lambda: [()])
 
 
 def test_compiles_while_warming_up_are_not_late():

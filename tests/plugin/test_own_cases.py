@@ -67,6 +67,40 @@ def test_half_a_call(npubench):
     npubench(len, ())
 
 
+@pytest.mark.npubench(setup=3)
+def test_no_setup(npubench):
+    npubench(len, ())
+
+
+@pytest.mark.npubench(warmup=0, iterations=2)
+def test_two_first_calls(npubench):
+    npubench(len, ())
+
+
+@pytest.mark.npubench(max_p95_s=1, rounds=19)
+def test_too_few_for_a_percentile(npubench):
+    npubench(len, ())
+
+
+@pytest.mark.npubench(items="many")
+def test_items_in_words(npubench):
+    npubench(len, ())
+
+
+@pytest.mark.npubench(max_p90_s=1e-12, max_p99_s=60, rounds=100, warmup=1)
+def test_over_p90(npubench):
+    npubench(sum, [1, 2])
+
+
+@pytest.mark.npubench(setup=lambda: ([3, 1, 2],), items=3, bytes=24, rounds=5, warmup=0)
+def test_fresh(npubench):
+    def sort(numbers):
+        assert numbers == [3, 1, 2]
+        numbers.sort()
+
+    assert len(npubench(sort).samples_s) == 5
+
+
 @pytest.mark.npubench(iterations=3)
 def test_three_calls_a_sample(npubench):
     npubench(len, ())
@@ -115,11 +149,14 @@ def failures(result: pytest.RunResult, outcome: str = "FAILED") -> dict[str, str
 def test_limits_pass_and_fail(limits):
     _, result = limits
     assert result.ret == 1
-    assert failures(result, "PASSED").keys() == {"test_under", "test_keywords_add_up", "test_three_calls_a_sample"}
+    assert failures(result, "PASSED").keys() == {
+        *("test_under", "test_keywords_add_up", "test_fresh", "test_three_calls_a_sample")
+    }
     assert re.fullmatch(r"Failed: mean \S+ s > 1e-12 s", failures(result)["test_over_mean"])
     assert re.fullmatch(r"Failed: median \S+ s > 1e-12 s", failures(result)["test_over_median"])
+    assert re.fullmatch(r"Failed: p90 \S+ s > 1e-12 s", failures(result)["test_over_p90"])
     # a wrong marker fails its test at the setup; nor does pytest-benchmark add any for cases that failed early
-    assert result.parseoutcomes()["errors"] == 5
+    assert result.parseoutcomes()["errors"] == 9
 
 
 @pytest.mark.parametrize(
@@ -127,11 +164,15 @@ def test_limits_pass_and_fail(limits):
     [
         (
             "test_unknown_keyword",
-            "marker npubench does not take max_mean; allowed: iterations, max_mean_s, max_median_",
+            "marker npubench does not take max_mean; allowed: bytes, items, iterations, max_mean_s, max_median_",
         ),
         ("test_positional", "marker npubench does not take a positional argument"),
         ("test_no_rounds", "marker npubench: rounds = 0; want an integer >= 1"),
         ("test_negative_limit", "marker npubench: max_mean_s = -1; want seconds above 0"),
+        ("test_no_setup", "marker npubench: setup = 3; want a function that returns a tuple of arguments"),
+        ("test_two_first_calls", "marker npubench: iterations = 2; with setup or warmup=0 a sample is one call"),
+        ("test_too_few_for_a_percentile", "marker npubench: max_p95_s with rounds = 19; want 20 rounds or more"),
+        ("test_items_in_words", "marker npubench: items = 'many'; want a number above 0"),
         ("test_half_a_call", "marker npubench: iterations = 2.5; want an integer >= 1"),
     ],
 )
@@ -158,6 +199,8 @@ def test_results_are_journalled_and_mirrored(limits):
         "test_under",
         "test_over_mean",
         "test_over_median",
+        "test_over_p90",
+        "test_fresh",
         "test_keywords_add_up",
         "test_three_calls_a_sample",
         "test_generator",
@@ -169,6 +212,10 @@ def test_results_are_journalled_and_mirrored(limits):
     samples = under["metrics"]["call_s"]["samples"]
     assert len(samples) == 7
     assert under["measured_s"] == sorted(samples)[3]
+    metrics = cases["own/callable/fake-callable-b1-test_own.py::test_fresh"]["metrics"]
+    for name, done, unit in (("items_per_s", 3, "items/s"), ("bytes_per_s", 24, "B/s")):
+        assert metrics[name]["value"] * metrics["call_s"]["value"] == pytest.approx(done)
+        assert (metrics[name]["unit"], metrics[name]["better"]) == (unit, "higher")
     saved = {item["name"]: item for item in json.loads((project.root / "out.json").read_text())["benchmarks"]}
     assert saved["test_under"]["stats"]["data"] == samples
     assert "test_raises" not in saved
@@ -193,7 +240,12 @@ def test_a_fixed_number_of_calls_is_another_measurement(limits):
     """A found one is not: it may differ from run to run."""
     from pytest_npubench.core.case import Case
 
-    for name, settings in (("test_three_calls_a_sample", {"iterations": 3}), ("test_under", None)):
+    for name, settings in (
+        ("test_three_calls_a_sample", {"iterations": 3}),
+        ("test_fresh", {"setup": True, "warmup": 0}),
+        ("test_over_p90", None),
+        ("test_under", None),
+    ):
         record = limits[0].cases()[f"own/callable/fake-callable-b1-test_own.py::{name}"]
         case = Case(
             suite="own",
