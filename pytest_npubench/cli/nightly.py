@@ -127,10 +127,15 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.step == "publish":
             return _publish(night)
         steps = _steps(arguments, night, branch, lock, taken)
-        with _without_commands():
-            if arguments.step != "run":
+        if arguments.step != "run":
+            with _without_commands():
                 return _say(steps[arguments.step]())
-            _run_all(night, steps)
+        try:
+            with _without_commands():
+                _run_all(night, steps)
+        except KeyboardInterrupt:  # the runner ends the night: its summary says how far it came
+            _publish(night)
+            raise
         return _publish(night)
 
 

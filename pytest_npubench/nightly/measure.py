@@ -26,9 +26,10 @@ from pytest_npubench.store.journal_runs import case_records, worse
 KEPT_BACK = {"GITHUB_STEP_SUMMARY"}
 """What of the environment the run is not told: where the night itself says what it did."""
 INTERRUPT_WAIT_S = 30.0
+INTERRUPTED = 2
 MEANING = {
     1: "not green",
-    2: "pytest was interrupted",
+    INTERRUPTED: "pytest was interrupted",
     3: "pytest failed internally",
     4: "pytest could not run this",
     5: "no test was found",
@@ -39,7 +40,8 @@ MEANING = {
 
 
 def measure(night: Night, arguments: Sequence[str], environment: Mapping[str, str], *, lock: int) -> Step:
-    """Run pytest with these arguments. Raises OSError, and NightlyError where no night was begun.
+    """Run pytest with these arguments. Raises OSError, and NightlyError where no night was begun. Where SIGTERM or
+    SIGINT comes meanwhile, what was measured is recorded, then KeyboardInterrupt is raised.
 
     pytest inherits `lock`, the state folder's lock, and is interrupted where the nightly is killed: no other begins
     while it still writes the journal.
@@ -54,7 +56,11 @@ def measure(night: Night, arguments: Sequence[str], environment: Mapping[str, st
     ]
     command = [sys.executable, "-m", "pytest", *options, *arguments]
     public = {name: value for name, value in environment.items() if name not in KEPT_BACK}
-    status, last = _run(night, command, {**public, RUN: run}, lock)
+    is_interrupted = False
+    try:
+        status, last = _run(night, command, {**public, RUN: run}, lock)
+    except KeyboardInterrupt:
+        is_interrupted, status, last = True, INTERRUPTED, "the nightly was told to end"
     new, damage = _sessions(night, run)
     ids = [session.id for session in new]
     if ids:
@@ -75,7 +81,10 @@ def measure(night: Night, arguments: Sequence[str], environment: Mapping[str, st
         lines.insert(0, damage)
     facts = {"exit_status": status, "sessions": ids, "counts": kinds}
     outcome = "failed" if status or damage else "done"
-    return night.record(Step(name="measure", outcome=outcome, lines=tuple(lines), facts=facts))
+    step = night.record(Step(name="measure", outcome=outcome, lines=tuple(lines), facts=facts))
+    if is_interrupted:
+        raise KeyboardInterrupt
+    return step
 
 
 def counted_cases(sessions: Sequence[Session]) -> list[Record]:

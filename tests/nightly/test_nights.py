@@ -133,6 +133,9 @@ def test_a_night_interrupted_by_the_runner_ends_its_pytest(nights: Nights, tmp_p
     process.terminate()
     process.communicate(timeout=60)
     assert process.returncode == 130
+    summary = (runner.out / "summary.md").read_text(encoding="utf-8")
+    assert "exit status 2: pytest was interrupted: the nightly was told to end" in summary
+    assert "| promote | **failed** | did not run, or was killed |" in summary
     last = read_journal(runner.state.journal).sessions[-1]
     assert last.end is not None
     assert last.end["exit_status"] == 2
