@@ -206,6 +206,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.clear()
 
 
+def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
+    """How long the night will be; a quick run is soon over."""
+    campaigns = vars(_session(config)).get("campaigns") if _SESSION in config.stash else None
+    return [campaigns.estimate] if campaigns and _session(config).settings.profile != "quick" else []
+
+
 def _select(config: pytest.Config, items: list[pytest.Item]) -> None:
     if _USAGE_ERROR in config.stash:
         raise config.stash[_USAGE_ERROR]

@@ -23,12 +23,14 @@ from pytest_npubench.comparison.observation import Key
 from pytest_npubench.core.clock import perf_counter
 from pytest_npubench.engines.descriptor import EngineDescriptor
 from pytest_npubench.errors import DeviceBusyError, JournalError, MeasurementError, NpubenchError
+from pytest_npubench.plain_text import counted
 from pytest_npubench.plugin import fresh_process
 from pytest_npubench.plugin.fresh_process import CampaignTask, Heard, run_campaign
 from pytest_npubench.plugin.items import ExpandedCase
 from pytest_npubench.plugin.progress import CaseProgress
 from pytest_npubench.plugin.regression import MeasuredCase, Regression
 from pytest_npubench.plugin.settings import Settings
+from pytest_npubench.reports.number_text import duration
 from pytest_npubench.store.fingerprint import Fingerprint, FingerprintKey
 from pytest_npubench.store.journal import JournalWriter
 from pytest_npubench.verdict import Verdict, VerdictKind
@@ -119,6 +121,12 @@ class Campaigns:
         """The budgets of the campaigns that have not begun."""
         remaining = (members[0] for key, members in self._members.items() if key not in self._begun)
         return sum(member.expanded.plan.size.budget_s for member in remaining)
+
+    @property
+    def estimate(self) -> str:
+        """What the run takes, before anything is measured."""
+        number = counted(len(self._members), "campaign")
+        return f"npubench: {number}, about {duration(self.remaining_s)} by their budgets; compiling comes on top"
 
     def fingerprint(self, plan: CampaignPlan, devices: Devices) -> str | None:
         """The digest of the stack that measures a plan, None where no child has opened the devices yet."""
