@@ -35,7 +35,7 @@ def test_it_passes_and_says_so_for_each_case(green):
     assert len(re.findall(r"^ \S.* no-baseline$", text, re.MULTILINE)) == len(CASES)
     green.result.stdout.fnmatch_lines_random(
         [
-            " case * figure * value * verdict",
+            " case * figure * verdict",
             "buckets  cpu:0  mini-mini-llama-b2",
             " prediction/lengths.csv * prediction_error * no-baseline",
             f"{len(CASES) - 1} cases: no-baseline: 0 accepted sessions on this stack; want 3 or more",

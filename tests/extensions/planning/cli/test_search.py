@@ -201,11 +201,13 @@ def test_all_settings_serve_the_same_requests(call: Run, tmp_path: Path) -> None
     (run,) = call("simulate", "--hardware", "nvidia-h100", *load, "--json").json["runs"]
     value = next(one["value"] for one in run["metrics"] if one["name"] == "slo_attainment")
     small = small_device(tmp_path, decoder_shape("small-moe"), 400)
-    done = call("search", "--hardware", "nvidia-h100", small, *load, "--processes", 1, "--json")
+    done = call(
+        "search", "--hardware", "nvidia-h100", small, *load, "--objective", "devices", "--processes", 1, "--json"
+    )
     assert done.status == 0, done.err
     (row,) = done.json["settings"]
     assert row["tried"][-1]["attainment"] == pytest.approx(value)
-    told = call("search", "--hardware", "nvidia-h100", small, *load, "--processes", 1)
+    told = call("search", "--hardware", "nvidia-h100", small, *load, "--objective", "devices", "--processes", 1)
     assert re.search(
         r"not served: 1 x small chunked: a request of \d+ tokens; its KV cache holds \d+", told.err + told.out
     )
