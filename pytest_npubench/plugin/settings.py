@@ -92,7 +92,7 @@ class Settings:
                 "of_suites": of_suites,
                 "compile_cache": here / values["compile_cache"] if values["compile_cache"] else None,
             },
-            accept=config.getoption("npubench_accept") > 0 and not (remeasuring or child),
+            accept=bool(config.getoption("npubench_accept")) and not (remeasuring or child),
             accept_answers=config.getoption("npubench_accept_answers"),
             resume=config.getoption("npubench_resume") and not (remeasuring or child),
             is_default_baselines=values["baselines"] == DEFAULT_BASELINES,

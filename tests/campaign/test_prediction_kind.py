@@ -79,12 +79,12 @@ def steps_are_tokens(monkeypatch):
     monkeypatch.setattr(
         LensPredictor, "_checked", lambda lens, *lengths: (checked(lens, *lengths)[0], checked(lens, *lengths)[1] + 1)
     )
-    monkeypatch.setattr(two_point, "_estimate", lambda point, *rest: estimate(point, *rest[:2], True))
+    monkeypatch.setattr(two_point, "_estimate", lambda point, *rest: estimate(point, *rest[:1], True))
 
 
 def fitted_with_a_step_more(monkeypatch):
     estimate = two_point._estimate
-    monkeypatch.setattr(two_point, "_estimate", lambda point, *rest: estimate(point, *rest[:2], True))
+    monkeypatch.setattr(two_point, "_estimate", lambda point, *rest: estimate(point, *rest[:1], True))
 
 
 def tenth_more_steps(monkeypatch):

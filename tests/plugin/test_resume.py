@@ -45,7 +45,7 @@ def test_an_interrupted_run_says_what_ran_and_is_resumed(project):
     result.stdout.fnmatch_lines(["=* npubench =*", " case *", " callable/test_a.py::* no-baseline"])
     (end,) = project.records("end")
     assert (end["exit_status"], end["counts"]) == (2, {"no-baseline": 1})
-    python = f"CPython {sys.version_info.major}.{sys.version_info.minor}, jax "
+    python = f"CPython {sys.version_info.major}.{sys.version_info.minor}"
     runtimes = [record["fingerprint"]["device"]["runtime"].startswith(python) for record in project.records("device")]
     assert runtimes == [True, False]  # the own case's processor, and what ran the suite
     done = round_indices(project)

@@ -70,7 +70,7 @@ def test_a_profile_of_another_machine_is_refused_unless_asked_for(tmp_path: Path
         (b"[1, 2]", "no object with format 'npubench-partition-profile'"),
         (b'{"format": "npubench-bucket-profile"}', "no object with format 'npubench-partition-profile'"),
         (b'{"latency": NaN}', "NaN is not a finite number"),
-        (b"[" * 100_000, "recursion"),
+        (b"[" * 100_000, "nested deeper than 32 levels"),
     ],
 )
 def test_what_is_no_profile(content: bytes, words: str, tmp_path: Path):

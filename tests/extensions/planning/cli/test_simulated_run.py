@@ -119,8 +119,9 @@ def test_a_cost_that_holds_no_longer_and_one_of_a_disturbed_run(
 def test_arrivals_that_the_engine_stamped_are_taken_so(
     call: Run, served: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A server notes arrivals when its next iteration starts. Simulated by a cost of 3 % more its TTFT is 3 % longer;
-    without the client's times beside the stamps nobody knows that they are some, and it is half an iteration longer."""
+    """A server notes arrivals when its next iteration starts. Simulated by its own cost its TTFT is the same; without
+    the client's times beside the stamps nobody knows that they are some, and it is up to an iteration longer. By
+    another cost a load goes to other replicas, which moves more than that."""
     monkeypatch.setattr(calibration, "NUM_GENERATIONS", 2)
     cost, seen, timeline = (tmp_path / name for name in ("cost.json", "seen.jsonl", "timeline.csv"))
     assert call("calibrate", served, *SYSTEM, "-o", cost).status == 0
@@ -135,16 +136,13 @@ def test_arrivals_that_the_engine_stamped_are_taken_so(
         row["arrival_time"] = 1e9 + row["queued_ts"]
         row["queued_ts"] = starts[bisect_left(starts, row["queued_ts"])]
         stamped.append(row)
-    answer = json.loads(cost.read_text(encoding="utf-8"))
-    longer = [log + math.log(1.03) for log in answer["centre"]]
-    cost.write_text(json.dumps(answer | {"centre": longer}), encoding="utf-8")
     errors = []
     for rows in (stamped, [{name: row[name] for name in row if name != "arrival_time"} for row in stamped]):
         seen.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
         (run,) = call("simulate", *again, "--run", seen, "--against", seen, "--json").json["runs"]
         errors += [metric["error"] for metric in run["metrics"] if metric["name"] == "ttft_mean_s"]
-    assert errors[0] == pytest.approx(0.03, abs=0.03)
-    assert errors[1] > 0.1
+    assert errors[0] == pytest.approx(0.0, abs=0.01)
+    assert errors[1] > 0.03
 
 
 def test_a_table_and_profiles_are_costs_too(call: Run, tmp_path: Path) -> None:
