@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from pytest_npubench.cli.arguments import add_command, add_json_option, columns,
 from pytest_npubench.core.hardware import PROFILES, DeviceGroup, Figure, HardwareSpec, RunSize
 from pytest_npubench.core.hardware_reader import with_groups
 from pytest_npubench.errors import ConfigError, HardwareFileError, RegistryError, did_you_mean
+from pytest_npubench.plain_text import plain
 from pytest_npubench.suites.hardware_files import folders_of_runs, load_all, load_hardware
 from pytest_npubench.suites.protocol import Choice
 from pytest_npubench.suites.server.spec import ServerSize, ServerSpec
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from pytest_npubench.campaign.memory import Fit
     from pytest_npubench.cli.arguments import Commands
 
+UNKNOWN_HERE = "what fits is unknown here"
 FIT_HEADS = ("HARDWARE", "PROFILE", "SUITE", "LARGEST CAMPAIGN", "WEIGHTS", "CACHE", "OTHER", "NEEDS", "HAS", "SKIPPED")
 
 
@@ -60,7 +63,14 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.name in specs:
         chosen = {arguments.name: specs[arguments.name]}
     if arguments.fit:
-        campaigns = list(largest_campaigns(chosen))
+        campaigns: list[LargestCampaign] = []
+        for name, spec in chosen.items():
+            try:
+                campaigns += largest_campaigns({name: spec})
+            except RegistryError as error:
+                if chosen is not specs:
+                    raise
+                print(plain(f"npubench: warning: {name}: {UNKNOWN_HERE}: {error}"), file=sys.stderr)
         if arguments.json:
             print_document("hardware-fit", campaigns=[asdict(campaign) for campaign in campaigns])
         else:
@@ -143,7 +153,7 @@ def _too_large(spec: HardwareSpec) -> list[str]:
     try:
         return [campaign.gives_way for campaign in largest_campaigns({spec.name: spec}) if campaign.skipped]
     except RegistryError as error:
-        return [f"what fits is unknown here: {error}"]
+        return [f"{UNKNOWN_HERE}: {error}"]
 
 
 def _files(path: Path) -> list[Path]:
