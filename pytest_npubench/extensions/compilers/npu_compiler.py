@@ -31,8 +31,8 @@ REFERENCE_DIMS = 512, 4  # rows and columns, products
 
 
 def npu_process(topology: str, memory_bytes: int) -> Child:
-    """A process with an NpuCompiler. topology: NPU_PLATFORM. memory_bytes: what it may take of this machine. Raises
-    OSError."""
+    """Returns a process with an NpuCompiler. topology: NPU_PLATFORM. memory_bytes: what it may take of this machine.
+    Raises OSError."""
     return hosted(
         f"{__name__}:NpuCompiler",
         {"topology": topology, "memory_bytes": memory_bytes},
@@ -152,7 +152,7 @@ def _num_bytes(port: Any) -> int:
 
 
 def _reference() -> Any:
-    """A program that never changes: what a machine that is slower or busier makes longer, it makes longer too."""
+    """Returns a program that never changes: its time grows on a machine that is slower or busier, like any other."""
     import numpy as np
     import openvino as ov
     from openvino import opset13 as op

@@ -24,7 +24,7 @@ OFFLOADED = re.compile(r"(?:chunk_graphs|shadow|replay|factorial)/.+/total_s")
 
 
 def other_device(record: CaseRecord[Any]) -> str:
-    """The device, where it is not the first of its family."""
+    """Returns the device, where it is not the first of its family."""
     return "" if record.device.endswith(":0") else record.device
 
 
@@ -42,7 +42,7 @@ def _points(columns: Mapping[str, Sequence[float]]) -> dict[str, Sequence[float]
 
 
 def _shown(column: str) -> str:
-    """The unit first, which gives the line its colour; empty for what is not followed."""
+    """Returns the unit first, which gives the line its colour; empty for what is not followed."""
     alone = ALONE.fullmatch(column)
     if alone is not None:
         shape, unit, tokens = alone.groups()

@@ -30,8 +30,8 @@ class PairExperiment(Generic[PlanT]):
 
 
 def whole_rounds(measured: Measured, points: Sequence[CampaignPoint]) -> Measured:
-    """The rounds that visited every point. Samples are named POINT/FIGURE. Raises MeasurementError with the reason
-    where a point failed or no round visited all.
+    """Returns the rounds that visited every point. Samples are named POINT/FIGURE. Raises MeasurementError with the
+    reason where a point failed or no round visited all.
 
     Raises MeasurementError with the reason where a point failed, and where no round visited them all.
     """
@@ -45,10 +45,10 @@ def whole_rounds(measured: Measured, points: Sequence[CampaignPoint]) -> Measure
 
 
 def all_visits(measured: Measured, point: CampaignPoint, of: type[VisitT]) -> tuple[VisitT, ...]:
-    """The visits of all rounds, in their order. Raises as Measured.visits."""
+    """Returns the visits of all rounds, in their order. Raises as Measured.visits."""
     return tuple(visit for visits in measured.visits(point.name, of) for visit in visits)
 
 
 def time_metric(name: str, samples_s: Sequence[float]) -> Metric:
-    """The median of times in seconds, to be held against accepted sessions."""
+    """Returns the median of times in seconds, to be held against accepted sessions."""
     return Metric(name=name, unit="s", value=statistics.median(samples_s), samples=tuple(samples_s))

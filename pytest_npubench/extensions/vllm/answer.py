@@ -95,6 +95,6 @@ class VllmRun:
 
     @property
     def dispatch_lags_s(self) -> tuple[float, ...]:
-        """The lags of the requests that the engine was given."""
+        """Returns the lags of the requests that the engine was given."""
         answers = (answer for answer in self.answers if answer.dispatched_s is not None)
         return tuple((answer.dispatched_s or 0.0) - answer.request.arrival_s for answer in answers)

@@ -53,7 +53,7 @@ def answered(serve: Serve, asked: Sequence[Asked], vocab_size: int) -> Logits:
 def answers_in_batches(
     serve: Serve, prompts: ProbePrompts, vocab_size: int, batch_size: int, weights: HostWeights | None
 ) -> Answers:
-    """The answers of an engine that takes batch_size requests at a time; `weights` are the engine's."""
+    """Returns the answers of an engine that takes batch_size requests at a time; `weights` are the engine's."""
     prompts = prompts.with_one_token()
 
     def logits_of(asked: Sequence[Asked], together: int = batch_size) -> Logits:

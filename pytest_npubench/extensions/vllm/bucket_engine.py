@@ -106,7 +106,7 @@ class VllmBucketEngine(Engine):
         self._server.close()
 
     def _served(self, prompts: Sequence[Sequence[int]], output_tokens: Sequence[int]) -> Sequence[VllmAnswer]:
-        """A batch, all there at once. Raises MeasurementError where a request fails."""
+        """Returns a batch, all there at once. Raises MeasurementError where a request fails."""
         self._num_runs += 1
         asked = [
             VllmRequest(
@@ -141,7 +141,7 @@ class VllmBucketEngine(Engine):
 
 
 def as_run(answers: Sequence[VllmAnswer], buckets: Sequence[int]) -> Run:
-    """A batch's times: its prefill, and decode steps by the bucket of the longest KV cache.
+    """Returns a batch's times: its prefill, and decode steps by the bucket of the longest KV cache.
 
     Raises MeasurementError where prompts were prefilled apart.
 
@@ -172,7 +172,7 @@ def as_run(answers: Sequence[VllmAnswer], buckets: Sequence[int]) -> Run:
 
 
 def _longest_kv(answers: Sequence[VllmAnswer], end_s: float) -> int:
-    """The longest KV length of rows with a token in the step that ended then: prompt and earlier tokens."""
+    """Returns the longest KV length of rows with a token in the step that ended then: prompt and earlier tokens."""
     return max(
         len(answer.request.prompt) + answer.token_times_s.index(end_s)
         for answer in answers

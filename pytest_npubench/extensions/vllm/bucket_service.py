@@ -51,7 +51,7 @@ class BucketServer:
         self._engine.time_canary(kernel)
 
     def time(self, kernel: str) -> float:
-        """Seconds of one call of a canary kernel, by the clock of vLLM's process."""
+        """Returns seconds of one call of a canary kernel, by the clock of vLLM's process."""
         return self._engine.time_canary(kernel)
 
     def close(self) -> None:
@@ -70,7 +70,7 @@ class VllmBuckets(BucketService):
     tells_answers = True
 
     def buckets(self, family: str, buckets: tuple[int, ...]) -> tuple[int, ...]:
-        """The buckets, with the smaller ones that vLLM pads to."""
+        """Returns the buckets, with the smaller ones that vLLM pads to."""
         return planned_buckets(family, buckets)
 
     def has_canaries(self, family: str) -> bool:

@@ -51,7 +51,7 @@ class DeclaredBuckets:
 
 
 def declared_in_config(config: Any) -> tuple[DeclaredBuckets, ...]:
-    """The sets of a configuration: a VllmConfig, the config of a Neuron model, or mappings of the same names.
+    """Returns the sets of a configuration: a VllmConfig, the config of a Neuron model, or mappings of the same names.
 
     An empty or absent set is none. Raises ConfigError, naming the entry, for one that is no set of buckets.
     """
@@ -60,7 +60,8 @@ def declared_in_config(config: Any) -> tuple[DeclaredBuckets, ...]:
 
 
 def declared_in_log(lines: Iterable[str]) -> tuple[DeclaredBuckets, ...]:
-    """The sets that a log names, the last one of each kind. Raises ConfigError for one that is no set of buckets."""
+    """Returns the sets that a log names, the last one of each kind. Raises ConfigError for one that is no set of
+    buckets."""
     declared: dict[str, DeclaredBuckets] = {}
     for number, line in enumerate(lines, start=1):
         for kind, pattern in _LOGGED.items():
@@ -72,7 +73,8 @@ def declared_in_log(lines: Iterable[str]) -> tuple[DeclaredBuckets, ...]:
 
 
 def prompt_buckets(declared: Iterable[DeclaredBuckets], largest: int) -> tuple[int, ...]:
-    """The lengths, up to `largest`, that a prompt alone in its iteration is padded to; empty where nothing pads it.
+    """Returns the lengths, up to `largest`, that a prompt alone in its iteration is padded to; empty where nothing pads
+    it.
 
     Worked example: tokens (16, 32, 64, 128) and requests (8, 16) declared, largest 64: (16, 32, 64).
     """
@@ -82,7 +84,7 @@ def prompt_buckets(declared: Iterable[DeclaredBuckets], largest: int) -> tuple[i
 
 
 def planned_buckets(family: str, buckets: Sequence[int]) -> tuple[int, ...]:
-    """A hardware file's buckets with the smaller ones that vLLM on this family pads to as well.
+    """Returns a hardware file's buckets with the smaller ones that vLLM on this family pads to as well.
 
     vLLM on TPU pads the tokens of an iteration to powers of two from 16, unless VLLM_TPU_BUCKET_PADDING_GAP is set;
     NxD Inference to powers of two from 128; on CPUs and eager GPUs nothing is padded. What an engine then declares is

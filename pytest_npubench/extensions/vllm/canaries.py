@@ -23,8 +23,8 @@ class TorchCanaries:
         self._calls: dict[str, Callable[[], Any]] = {}
 
     def time(self, kernel: str) -> float:
-        """Seconds of one call, waited for; of `dispatch` the mean over many. Raises MeasurementError where torch cannot
-        run it there."""
+        """Returns seconds of one call, waited for; of `dispatch` the mean over many. Raises MeasurementError where
+        torch cannot run it there."""
         if kernel not in KERNELS:
             raise MeasurementError(f"no canary kernel {kernel!r}; known: {', '.join(KERNELS)}")
         num_calls = NUM_LAUNCHES if kernel == "dispatch" else 1
@@ -37,7 +37,7 @@ class TorchCanaries:
             return (perf_counter() - started_s) / num_calls
 
     def _call(self, kernel: str) -> Callable[[], Any]:
-        """The kernel, run once before it is timed for the first time."""
+        """Returns the kernel, run once before it is timed for the first time."""
         if kernel not in self._calls:
             call = {"matmul": self._matmul, "copy": self._copy, "dispatch": self._dispatch}[kernel]()
             call()

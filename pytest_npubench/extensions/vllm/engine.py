@@ -43,17 +43,17 @@ class VllmEngine:
 
     @property
     def model_config(self) -> Any:
-        """The model's config.json as vLLM read it."""
+        """Returns the model's config.json as vLLM read it."""
         return self._engine.vllm_config.model_config.hf_text_config
 
     @property
     def config(self) -> Any:
-        """The VllmConfig that is in force."""
+        """Returns the VllmConfig that is in force."""
         return self._engine.vllm_config
 
     @property
     def device_type(self) -> str:
-        """The device as torch names it."""
+        """Returns the device as torch names it."""
         from vllm.platforms import current_platform
 
         return str(current_platform.device_type)

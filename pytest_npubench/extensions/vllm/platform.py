@@ -38,7 +38,7 @@ def expected_platform(
     plugins: Iterable[str] | None = None,
     has_libtpu: bool | None = None,
 ) -> VllmPlatform:
-    """The platform this build will serve. The keywords stand in for what this process sees, in tests."""
+    """Returns the platform this build will serve. The keywords stand in for what this process sees, in tests."""
     environment = os.environ if environment is None else environment
     if environment.get("VLLM_TARGET_DEVICE") == "cpu":
         return _platform("cpu", "VLLM_TARGET_DEVICE")

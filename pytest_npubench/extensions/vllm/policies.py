@@ -41,7 +41,8 @@ def settings_of(
 
 
 def started_with(settings: EngineSettings) -> tuple[EngineSettings, int | None]:
-    """The settings that an engine starts with, and the chunk that it is told for a run; None: it has none to be told.
+    """Returns the settings that an engine starts with, and the chunk that it is told for a run; None: it has none to be
+    told.
 
     Raises UnsupportedPolicyError and ConfigError for settings that cannot be.
     """
@@ -67,7 +68,8 @@ def why_unsupported(plan: ServingPlan, points: Iterable[CampaignPoint]) -> str:
 
 
 def mapping_lines(plan: ServingPlan, points: Iterable[CampaignPoint]) -> tuple[str, ...]:
-    """A line for each policy that is served: vLLM's settings, and what else they are where it is served with several.
+    """Returns a line for each policy that is served: vLLM's settings, and what else they are where it is served with
+    several.
 
     Worked example: "chunked: max_num_batched_tokens=16384, max_num_scheduled_tokens=64, enable_chunked_prefill=True,
     max_num_seqs=32 (decode tokens count inside the chunk); also max_num_scheduled_tokens=128".

@@ -68,7 +68,7 @@ def compiles_in_log(lines: Iterable[str]) -> tuple[Compile, ...]:
 
 
 def late_compiles(lines: Iterable[str], *, warm_up_ends: str = WARM_UP_ENDS) -> tuple[Compile, ...]:
-    """The compiles behind the line that ends warm-up. Raises MeasurementError where no line says that it ended."""
+    """Returns the compiles behind the line that ends warm-up. Raises MeasurementError where no line ends it."""
     kept = tuple(lines)
     end = next((number for number, line in enumerate(kept, start=1) if warm_up_ends in line), None)
     if end is None:
@@ -140,14 +140,15 @@ class VllmProcess:
         return run
 
     def declared(self) -> tuple[DeclaredBuckets, ...]:
-        """The sets of lengths that this vLLM says it pads to, by its configuration and its log; of CUDA graphs only the
-        configuration in force tells."""
+        """Returns the sets of lengths that this vLLM says it pads to, by its configuration and its log; of CUDA graphs
+        only the configuration in force tells."""
         logged = (found for found in declared_in_log(self._child.log()) if found.kind != "cudagraph")
         configured: tuple[DeclaredBuckets, ...] = self._child.call("declared", timeout_s=ASK_S)
         return tuple({found.kind: found for found in (*logged, *configured)}.values())
 
     def time_canary(self, kernel: str) -> float:
-        """Seconds of one call of a canary kernel in that process. Raises MeasurementError where it cannot run there."""
+        """Returns seconds of one call of a canary kernel in that process. Raises MeasurementError where it cannot run
+        there."""
         duration_s: float = self._child.call("time_canary", kernel, timeout_s=ASK_S)
         return duration_s
 
@@ -171,7 +172,8 @@ class VllmProcesses:
         self._open: dict[EngineSettings, VllmProcess] = {}
 
     def get(self, settings: EngineSettings) -> VllmProcess:
-        """The engine of these settings, started where there is none or it was lost. Raises what VllmProcess raises."""
+        """Returns the engine of these settings, started where there is none or it was lost. Raises what VllmProcess
+        raises."""
         process = self._open.pop(settings, None)
         if process is None or not process.is_open:
             while len(self._open) >= self._most:
@@ -186,7 +188,7 @@ class VllmProcesses:
 
 
 def vllm_python() -> str:
-    """The interpreter that vLLM runs in. Raises DeviceUnavailableError where the variable names none."""
+    """Returns the interpreter that vLLM runs in. Raises DeviceUnavailableError where the variable names none."""
     python = os.environ.get(PYTHON_VARIABLE) or sys.executable
     if not Path(python).is_file():
         raise DeviceUnavailableError(f"{PYTHON_VARIABLE} is {python!r}; want the python of an environment with vLLM")

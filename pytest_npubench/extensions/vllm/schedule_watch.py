@@ -22,7 +22,7 @@ class ScheduleWatch:
         scheduler.schedule = self._watched
 
     def take(self) -> Scheduled | None:
-        """The iteration scheduled since it was last asked; None where none was, or it was empty."""
+        """Returns the iteration scheduled since it was last asked; None where none was, or it was empty."""
         last, self._last = self._last, None
         return last
 
@@ -54,7 +54,7 @@ class ScheduleWatch:
 
 
 def _firsts(output: Any) -> dict[str, int]:
-    """The number of tokens that each scheduled request has in the KV cache already."""
+    """Returns the number of tokens that each scheduled request has in the KV cache already."""
     cached = output.scheduled_cached_reqs
     new = {one.req_id: one.num_computed_tokens for one in output.scheduled_new_reqs}
     return new | dict(zip(cached.req_ids, cached.num_computed_tokens, strict=True))

@@ -171,7 +171,7 @@ def _continuous(settings: EngineSettings, chosen: dict[str, Any]) -> PolicyMappi
 
 
 def _layered(settings: EngineSettings, chosen: dict[str, Any]) -> PolicyMapping:
-    """A scheduler and a worker of ours; what they cannot run under, they refuse themselves when they start."""
+    """Returns a scheduler and a worker of ours; what they cannot run under, they refuse themselves when they start."""
     from pytest_npubench.extensions.vllm.layered import settings as layered
 
     allowed = ["num_layer_groups", "tokens_per_iteration"]

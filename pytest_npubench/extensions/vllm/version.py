@@ -33,7 +33,7 @@ class InstalledVllm:
 
 
 def installed_vllm() -> InstalledVllm | None:
-    """The first distribution that is there; None without vLLM."""
+    """Returns the first distribution that is there; None without vLLM."""
     for distribution in DISTRIBUTIONS:
         try:
             return InstalledVllm(distribution=distribution, version=metadata_version(distribution))
@@ -43,7 +43,7 @@ def installed_vllm() -> InstalledVllm | None:
 
 
 def supported_vllm() -> InstalledVllm:
-    """The installed vLLM. Raises DeviceUnavailableError where there is none, ConfigError outside the range."""
+    """Returns the installed vLLM. Raises DeviceUnavailableError where there is none, ConfigError outside the range."""
     installed = installed_vllm()
     if installed is None:
         raise DeviceUnavailableError(f"vLLM is not installed; want {supported_range()} (docs/vllm.md has the commands)")

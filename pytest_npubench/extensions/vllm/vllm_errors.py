@@ -29,6 +29,6 @@ def named_errors(what: str) -> Iterator[None]:
 
 
 def _words(error: Exception) -> str:
-    """The error's first lines; pydantic's go on with links."""
+    """Returns the error's first lines; pydantic's go on with links."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {' '.join(lines[:3])[:600]}"

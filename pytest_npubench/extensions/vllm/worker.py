@@ -51,7 +51,7 @@ class ExpertCounter:
         return tuple(counts)
 
     def take_sum(self) -> int:
-        """The same count summed over layers: the expert activations of an iteration."""
+        """Returns the same count summed over layers: the expert activations of an iteration."""
         return sum(self.take())
 
     def _install(self, model: Any) -> int:
@@ -103,7 +103,7 @@ class Worker:
         return serve(engine, requests, count_experts=None if counter is None else counter.take_sum)
 
     def declared(self) -> tuple[DeclaredBuckets, ...]:
-        """The sets of lengths in the configuration that is in force."""
+        """Returns the sets of lengths in the configuration that is in force."""
         return declared_in_config(self._started().config)
 
     def time_canary(self, kernel: str) -> float:

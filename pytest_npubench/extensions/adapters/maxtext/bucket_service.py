@@ -39,7 +39,7 @@ class MaxTextBuckets(BucketService):
 
 
 def maxtext_arguments(plan: BucketPlan) -> list[str]:
-    """The arguments of MaxText's command line for a plan."""
+    """Returns the arguments of MaxText's command line for a plan."""
     longest = plan.buckets[-1]
     settings = {
         "max_prefill_predict_length": longest,
@@ -53,6 +53,6 @@ def maxtext_arguments(plan: BucketPlan) -> list[str]:
 
 
 def longest_answer(plan: BucketPlan) -> int:
-    """The most output tokens of any request that a case of the plan may ask for."""
+    """Returns the most output tokens of any request that a case of the plan may ask for."""
     drawn = (item.output_tokens for name in plan.size.workloads for item in plan.sample(name).requests)
     return max((plan.size.profile_output_tokens, *drawn))

@@ -47,7 +47,7 @@ class MaxTextLengths:
 
     @property
     def buckets(self) -> tuple[int, ...]:
-        """The buckets of prefill and decode together, in increasing order."""
+        """Returns the buckets of prefill and decode together, in increasing order."""
         return tuple(sorted({*self.keys.prefill_buckets, *self.keys.decode_buckets}))
 
     def check(self, requests: list[Request]) -> None:
@@ -66,7 +66,7 @@ class MaxTextLengths:
 
 
 def declared_lengths(config: Any) -> MaxTextLengths:
-    """The lengths of a MaxText configuration. Raises ConfigError, naming a key without a length."""
+    """Returns the lengths of a MaxText configuration. Raises ConfigError, naming a key without a length."""
     longest, target = _length(config, MAX_PREFILL), _length(config, MAX_TARGET)
     if target <= longest:
         raise ConfigError(f"{MAX_TARGET} is {target} and {MAX_PREFILL} {longest}; want room to generate in")
@@ -176,7 +176,7 @@ class MaxTextEngine(Engine):
         return self._fetch(result)
 
     def _take_state(self) -> Any:
-        """The state, for a call that consumes it; a call that fails leaves none."""
+        """Returns the state, for a call that consumes it; a call that fails leaves none."""
         state, self._state = self._state, None
         return state
 

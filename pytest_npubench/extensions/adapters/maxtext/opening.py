@@ -45,8 +45,8 @@ def open_maxengine(arguments: Sequence[str]) -> MaxEngine:
 
 
 def model_arguments(shape: DecoderShape, dtype: str) -> list[str]:
-    """The arguments of a model of a shape with random weights, as MaxText's files of Llama, Mistral and Qwen3 have them
-    (configs/models). Raises DeviceUnavailableError without MaxText, ConfigError for a dtype that it lacks."""
+    """Returns the arguments of a model of a shape with random weights, as MaxText's files of Llama, Mistral and Qwen3
+    have them (configs/models). Raises DeviceUnavailableError without MaxText, ConfigError for a dtype that it lacks."""
     if dtype not in DTYPES:
         raise ConfigError(f"dtype {dtype!r} is not one that MaxText computes in: {', '.join(DTYPES)}")
     settings = {
@@ -76,7 +76,7 @@ def model_arguments(shape: DecoderShape, dtype: str) -> list[str]:
 
 
 def _configuration() -> Path:
-    """The file that every configuration of MaxText begins with."""
+    """Returns the file that every configuration of MaxText begins with."""
     for package in PACKAGES:
         spec = find_spec(package)
         for folder in () if spec is None else spec.submodule_search_locations or ():

@@ -51,7 +51,7 @@ class NxdBuckets(BucketService):
 
 
 def neuron_config(plan: BucketPlan) -> dict[str, Any]:
-    """The arguments of NeuronConfig for a plan."""
+    """Returns the arguments of NeuronConfig for a plan."""
     longest = plan.buckets[-1]
     return {
         "batch_size": plan.batch_size,

@@ -35,13 +35,13 @@ class FirstFit(SmallestBucket):
         check_buckets(self.decode_buckets, "token_generation_buckets")
 
     def prefill_key(self, input_tokens: Lengths) -> Lengths:
-        """The first bucket larger than the prompt, or the largest one for a prompt of its length."""
+        """Returns the first bucket larger than the prompt, or the largest one for a prompt of its length."""
         check_lengths("input_tokens", input_tokens)  # no prompt at all must not become one token
         return bucket_of(self.prefill_buckets, input_tokens + (input_tokens < self.prefill_buckets[-1]))
 
 
 def declared_buckets(neuron_config: Any) -> FirstFit:
-    """The sets of a NeuronConfig.
+    """Returns the sets of a NeuronConfig.
 
     Raises ConfigError for one that is none, or of two dimensions (prefix caching, chunked prefill, batch buckets).
     """

@@ -102,7 +102,7 @@ class NxdEngine(Engine):
         return getattr(self._model.config, "pad_token_id", None) or 0
 
     def _encode(self, prompts: Sequence[Prompt], rows: Sequence[int]) -> list[int]:
-        """The first token of each prompt, padded on the right to the longest."""
+        """Returns the first token of each prompt, padded on the right to the longest."""
         import torch
 
         longest = max(map(len, prompts))
@@ -114,7 +114,7 @@ class NxdEngine(Engine):
         return self._call(ids, mask, positions, rows)
 
     def _step(self, last_tokens: Sequence[int], lengths: Sequence[int]) -> list[int]:
-        """The next token of each row; `lengths` are the KV cache's before it."""
+        """Returns the next token of each row; `lengths` are the KV cache's before it."""
         import torch
 
         ids, positions = torch.tensor(last_tokens).unsqueeze(1), torch.tensor(lengths).unsqueeze(1)
@@ -146,7 +146,7 @@ class NxdEngine(Engine):
             )
 
     def _last_lengths(self, lengths: Sequence[int], output_tokens: Sequence[int]) -> list[int]:
-        """The KV length of each row before its last step; a row kept at its length repeats that step."""
+        """Returns the KV length of each row before its last step; a row kept at its length repeats that step."""
         if self.finished == "grow":
             output_tokens = [max(output_tokens)] * len(lengths)
         return [length + count - 2 for length, count in zip(lengths, output_tokens, strict=True)]

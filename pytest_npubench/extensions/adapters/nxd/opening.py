@@ -61,7 +61,7 @@ def open_model(class_path: str, directory: Path, *, compiled: Path, **settings: 
 
 
 def class_path(shape: DecoderShape) -> str:
-    """The model of NxD Inference that runs directories of a shape: Qwen3's where heads have norms of their own."""
+    """Returns the model of NxD Inference that runs directories of a shape: Qwen3's where each head has a norm."""
     family, name = ("qwen3", "Qwen3") if shape.qk_norm else ("llama", "Llama")
     return f"{PACKAGE}.models.{family}.modeling_{family}:Neuron{name}ForCausalLM"
 

@@ -47,7 +47,7 @@ class KernelBundles:
     cores: int
 
     def cycles(self, num_blocks: int) -> float:
-        """A head with so many blocks of queries, and as many of keys."""
+        """Returns a head of attention with so many blocks of queries, and as many of keys."""
         computed = num_blocks * (num_blocks + 1) // 2
         return (computed * self.block + num_blocks * self.row + num_blocks**2 * self.step) / self.cores
 
@@ -85,7 +85,7 @@ class AttentionCompiler:
         self._devices = PLATFORMS["tpu"].devices(str(arguments["topology"]), "")
 
     def bundles(self, length: int, head_dim: int, dtype: str) -> str:
-        """The text of the kernel's bundles; empty where this libtpu writes none down."""
+        """Returns the text of the kernel's bundles; empty where this libtpu writes none down."""
         import jax
         import numpy as np
 

@@ -47,8 +47,8 @@ LIMIT_S = 1800.0
 
 
 def compiler_process(spec: HardwareSpec, topology: str, folder: Path, memory_bytes: int) -> Child:
-    """A process with a TopologyCompiler for the spec's family. memory_bytes: what it may take of this machine. Raises
-    OSError, and ConfigError for a hardware file that does not describe its device."""
+    """Returns a process with a TopologyCompiler for the spec's family. memory_bytes: what it may take of this machine.
+    Raises OSError, and ConfigError for a hardware file that does not describe its device."""
     arguments = {"family": spec.family, "topology": topology, "target": described(spec)}
     return hosted(
         f"{__name__}:TopologyCompiler",
@@ -147,7 +147,7 @@ class TopologyCompiler:
         return copies, ()
 
     def _lowered(self, request: Request, num_devices: int) -> tuple[Binary, Any]:
-        """The binary, and its module."""
+        """Returns the binary, and its module."""
         import jax
 
         devices = self._devices[:num_devices]

@@ -42,7 +42,7 @@ def _records(program: bytes) -> list[bytes]:
 
 
 def _values(chunk: bytes) -> bytes:
-    """The records of a chunk, behind their sizes."""
+    """Returns the records of a chunk, behind their sizes."""
     if chunk[:1] != b"s":
         raise ValueError(f"compression {chunk[:1]!r} is not Snappy")
     sizes, at = _varint(chunk, 1)
@@ -87,7 +87,7 @@ def _elf_bytes(data: bytes, at: int) -> int:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """A number of 7 bits a byte, the lowest first, and where the next byte is."""
+    """Returns a number of 7 bits a byte, the lowest first, and where the next byte is."""
     number = shift = 0
     while True:
         number |= (data[at] & 127) << shift

@@ -133,7 +133,7 @@ def _cubin_bytes(compiled: Any) -> float | None:
 
 
 def short(error: Exception) -> str:
-    """The first line of a compiler's words, at most MAX_REASON letters of it."""
+    """Returns the first line of a compiler's words, at most MAX_REASON letters of it."""
     lines = str(error).strip().splitlines()
     return (lines[0] if lines else type(error).__name__)[:MAX_REASON]
 

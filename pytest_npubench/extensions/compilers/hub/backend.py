@@ -128,7 +128,7 @@ def choose(devices: Iterable[HubDevice]) -> tuple[HubDevice, ...]:
 
 
 def _fact(device: HubDevice, name: str) -> str | None:
-    """The value of an attribute, "yes" for one that is only there or not."""
+    """Returns the value of an attribute, "yes" for one that is only there or not."""
     return device.attribute(name) or ("yes" if name in device.attributes else None)
 
 
@@ -137,7 +137,7 @@ def _device(ordinal: int, device: HubDevice) -> Device:
 
 
 def _uuid(device: HubDevice) -> str:
-    """The same on every machine and every day, and fit for a file's name."""
+    """Returns a text that is the same on every machine and day, and fit for a file's name."""
     return "aihub-" + re.sub(r"[^a-z0-9]+", "-", f"{device.name} {device.os}".lower()).strip("-")
 
 

@@ -54,7 +54,7 @@ def translated(error: Exception, token: str, doing: str) -> NpubenchError:
 
 
 def one_line(text: str, token: str) -> str:
-    """The text without frames and line ends, cut, with the token blacked out wherever it stands."""
+    """Returns the text without frames and line ends, cut, with the token blacked out wherever it stands."""
     plain = " ".join(_FRAME.sub(" ", text).split())
     if token:
         plain = plain.replace(token, "(token)")
@@ -62,7 +62,7 @@ def one_line(text: str, token: str) -> str:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """The error, and what it was raised for, also where the client hid that with `from None`."""
+    """Yields the error, and what it was raised for, also where the client hid that with `from None`."""
     cause: BaseException | None = error
     while cause is not None:
         yield cause

@@ -67,7 +67,8 @@ class GraphSpec:
 
 
 def limit_layers(shape: DecoderShape, num_layers: int) -> DecoderShape:
-    """The shape with its first layers only, under a name that says so: another model, cheaper to upload and compile.
+    """Returns the shape with its first layers only, under a name that says so: another model, cheaper to upload and
+    compile.
 
     Raises ConfigError for more layers than there are.
     """

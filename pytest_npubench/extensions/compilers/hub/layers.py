@@ -37,11 +37,11 @@ class DecoderNodes:
         return name
 
     def wide(self, value: str) -> str:
-        """The value in float32."""
+        """Returns the value in float32."""
         return value if self.dtype == "fp32" else self.file.node("Cast", value, to=TENSOR_TYPES["fp32"])
 
     def narrow(self, value: str) -> str:
-        """The float32 value in the graph's dtype."""
+        """Returns the float32 value in the graph's dtype."""
         return value if self.dtype == "fp32" else self.file.node("Cast", value, to=TENSOR_TYPES[self.dtype])
 
     def reshape(self, value: str, *dims: int) -> str:

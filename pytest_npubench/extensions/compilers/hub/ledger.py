@@ -71,7 +71,7 @@ class JobLedger:
         self._write()
 
     def model(self, digest: str) -> str | None:
-        """The id under which a graph was uploaded whole."""
+        """Returns the id under which a graph was uploaded whole."""
         return self._models.get(digest)
 
     def put_model(self, digest: str, model_id: str) -> None:

@@ -61,7 +61,7 @@ class OnnxFile:
         return output
 
     def constant(self, value: Array) -> str:
-        """A small constant that the graph needs beside its weights."""
+        """Returns a small constant that the graph needs beside its weights."""
         key = (value.dtype.str, value.shape, value.tobytes())
         if key not in self._constants:
             name = f"const_{len(self._constants)}"
@@ -109,5 +109,5 @@ class OnnxFile:
 
 
 def model_file(saved: Path) -> Path:
-    """The .onnx file of what save() returned."""
+    """Returns the .onnx file of what save() returned."""
     return saved if saved.suffix else saved / MODEL_FILE

@@ -14,7 +14,7 @@ from pytest_npubench.extensions.compilers.hub.service import AiHubService, HubDe
 
 
 def answer() -> str:
-    """The line for whatever the service answers."""
+    """Returns the line for whatever the service answers."""
     try:
         devices = AiHubService().devices()
     except NpubenchError as error:

@@ -44,7 +44,7 @@ class GraphProfile:
         return sum(layer.unit == unit for layer in self.layers)
 
     def layer_s(self, unit: str) -> float | None:
-        """Seconds of the layers of one unit together; None where no layer tells its time."""
+        """Returns seconds of the layers of one unit together; None where no layer tells its time."""
         timed = [(layer.unit, layer.time_s) for layer in self.layers if layer.time_s is not None]
         return sum(time_s for name, time_s in timed if name == unit) if timed else None
 

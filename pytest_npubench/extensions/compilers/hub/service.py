@@ -30,7 +30,7 @@ class HubDevice:
     attributes: tuple[str, ...]
 
     def attribute(self, kind: str) -> str | None:
-        """The rest of the first attribute "kind:rest"."""
+        """Returns what follows the colon of the first attribute "kind:rest"."""
         return next((text.partition(":")[2] for text in self.attributes if text.startswith(f"{kind}:")), None)
 
     @property
@@ -72,7 +72,7 @@ class AiHubService:
         return tuple(HubDevice(name=item.name, os=item.os, attributes=tuple(item.attributes)) for item in listed)
 
     def qairt(self) -> tuple[str, str] | None:
-        """The service's default QAIRT as (what options call it, full version); None where it names none."""
+        """Returns the service's default QAIRT as (what options call it, full version); None where it names none."""
         with self._asking("the list of frameworks"):
             frameworks = self._client.get_frameworks()
         chosen = [item for item in frameworks if item.name.upper() in ("QAIRT", "QNN") and "default" in item.api_tags]
@@ -104,7 +104,8 @@ class AiHubService:
         return self._remembered(job)
 
     def find_job(self, name: str, kind: str) -> str | None:
-        """The id of the latest "compile" or "profile" job of that name; None where the last MAX_SUMMARIES hold none."""
+        """Returns the id of the latest "compile" or "profile" job of that name; None where the last MAX_SUMMARIES hold
+        none."""
         types = self._hub.JobType
         wanted = types.COMPILE if kind == "compile" else types.INFERENCE
         with self._asking("the list of jobs"):
@@ -118,7 +119,7 @@ class AiHubService:
         return None
 
     def state(self, job_id: str) -> tuple[str, str]:
-        """The job's state, SUCCESS and FAILED being final, and what the service says of it."""
+        """Returns the job's state, SUCCESS and FAILED being final, and what the service says of it."""
         with self._asking(f"the state of job {job_id}"):
             status = self._job(job_id).get_status()
         return str(status.code), str(status.message or "")

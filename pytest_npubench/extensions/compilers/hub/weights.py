@@ -49,7 +49,7 @@ def weight_dims(shape: DecoderShape) -> dict[str, tuple[int, ...]]:
 
 
 def seeded_weights(shape: DecoderShape, *, seed: int, dtype: str) -> WeightSource:
-    """A function from a weight's name to its array."""
+    """Returns a function from a weight's name to its array."""
     dims = weight_dims(shape)
 
     def weight(name: str) -> Array:

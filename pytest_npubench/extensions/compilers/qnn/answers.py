@@ -36,8 +36,8 @@ Run = Callable[[Path, Mapping[str, Array]], Mapping[str, Array]]
 
 
 def small(shape: DecoderShape) -> DecoderShape:
-    """The shape with few and narrow layers, four query heads on two key-value heads, or on four where it has as many
-    of both."""
+    """Returns the shape with few and narrow layers, four query heads on two key-value heads, or on four where it has as
+    many of both."""
     return replace(
         shape,
         name=f"{shape.name}-small",

@@ -134,7 +134,7 @@ def _of(binary: _Binary) -> GraphMemory | None:
 
 
 def _interface(library: Path) -> Any:
-    """The system interface; None where there is none of a known version."""
+    """Returns the system interface; None where there is none of a known version."""
     try:
         providers = c.CDLL(str(library)).QnnSystemInterface_getProviders
     except (OSError, AttributeError):

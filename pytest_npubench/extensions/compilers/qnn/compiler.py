@@ -26,7 +26,7 @@ BYTES_A_WEIGHT_BYTE = 6.0
 
 
 def htp_process(topology: str, memory_bytes: int) -> Child:
-    """A process with an HtpCompiler. memory_bytes: what it may take of this machine. Raises OSError."""
+    """Returns a process with an HtpCompiler. memory_bytes: what it may take of this machine. Raises OSError."""
     return hosted(
         f"{__name__}:HtpCompiler",
         {"topology": topology, "memory_bytes": memory_bytes},

@@ -65,8 +65,8 @@ class HtpSessions:
         self._devices = _devices()
 
     def compile(self, model: Path, name: str) -> Context:
-        """A context binary beside the model. Raises CompileRefusedError with the operators that would run on the CPU,
-        or with the compiler's reason."""
+        """Returns a context binary beside the model. Raises CompileRefusedError with the operators that would run on
+        the CPU, or with the compiler's reason."""
         path, profile = model.parent / "context.onnx", model.parent / "profile.csv"
         started_s = time.process_time()
         try:
@@ -98,7 +98,7 @@ class HtpSessions:
     def _session(
         self, model: Path, context: Path | None = None, options: Mapping[str, str] | None = None, fallback: bool = False
     ) -> Any:
-        """A session that is on the NPU as a whole, unless fallback; its context goes into that file."""
+        """Returns a session that is on the NPU as a whole, unless fallback; its context goes into that file."""
         settings = onnxruntime.SessionOptions()
         settings.log_severity_level = 4
         if not fallback:
@@ -125,7 +125,7 @@ class HtpSessions:
 
 @cache
 def _devices() -> list[Any]:
-    """The provider's; a process takes its library once."""
+    """Returns the provider's; a process takes its library once."""
     onnxruntime.set_default_logger_severity(4)
     onnxruntime.register_execution_provider_library(PROVIDER, onnxruntime_qnn.get_library_path())
     return [one for one in onnxruntime.get_ep_devices() if one.ep_name == PROVIDER][:1]
@@ -149,7 +149,7 @@ def qairt_version() -> str:
 
 
 def _contexts(path: Path) -> list[dict[str, str]]:
-    """The texts among the attributes of each context in the file."""
+    """Returns the texts among the attributes of each context in the file."""
     graph = onnx.load(path, load_external_data=False).graph
     return [
         {one.name: one.s.decode(errors="replace") for one in node.attribute if one.type == onnx.AttributeProto.STRING}
@@ -167,7 +167,7 @@ def _memory(path: Path) -> GraphMemory | None:
 
 
 def _phases(profile: Path) -> dict[str, float]:
-    """Seconds of the compiler's phases; none where it wrote no profile."""
+    """Returns seconds of the compiler's phases; none where it wrote no profile."""
     if not profile.is_file():
         return {}
     phases_s = dict.fromkeys(PHASES.values(), 0.0)

@@ -77,7 +77,7 @@ class CompilerBench(Generic[PointT]):
     def _compile_all(
         self, points: Sequence[PointT], num_processes: int, stage: Callable[[str], None], of: str, done: int = 0
     ) -> dict[str, str]:
-        """The reason of each that failed. done: points before these."""
+        """Returns the reason of each that failed. done: points before these."""
         self._memory_bytes, self._free = self._all_memory_bytes // num_processes, SimpleQueue()
         for _ in range(num_processes):
             self._free.put(None)

@@ -89,19 +89,19 @@ class ProgramPlan(EnginePlan):
         )
 
     def touched(self, workload: str) -> tuple[int, ...]:
-        """The buckets that the workload's batches touch."""
+        """Returns the buckets that the workload's batches touch."""
         from pytest_npubench.core.buckets import SmallestBucket
 
         keys = SmallestBucket(prefill_buckets=self.buckets, decode_buckets=self.buckets)
         return touched_buckets(self.batches(workload), keys, self.buckets, self.batch_size)
 
     def edge(self, case: Case) -> tuple[int, ...]:
-        """The case's bucket and the next larger one, where there is one."""
+        """Returns the case's bucket and the next larger one, where there is one."""
         index = self.buckets.index(int(case.axis("bucket")))
         return self.buckets[index : index + 2]
 
     def up_to(self, bucket: int) -> tuple[int, ...]:
-        """The buckets whose caches are there when this one is loaded: small before large."""
+        """Returns the buckets whose caches are there when this one is loaded: small before large."""
         return tuple(smaller for smaller in self.buckets if smaller <= bucket)
 
 
@@ -135,7 +135,7 @@ class WorkloadCases(BucketCases):
 
 
 def refused(points: Iterable[VisitedOnce], measured: Measured) -> str:
-    """The compiler's reason for the first of these that it refused; empty where it took them all."""
+    """Returns the compiler's reason for the first of these that it refused; empty where it took them all."""
     reasons = (measured.failures.get(point.name, "") for point in points)
     return next((reason for reason in reasons if any(words in reason for words in REFUSED)), "")
 

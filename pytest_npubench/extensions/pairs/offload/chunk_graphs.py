@@ -37,7 +37,7 @@ class ChunkSettings:
         self.layouts()
 
     def layouts(self) -> Mapping[int, ChunkLayout]:
-        """The layouts by prompt length. Raises ConfigError for a length that cannot be laid out."""
+        """Returns the layouts by prompt length. Raises ConfigError for a length that cannot be laid out."""
         longest = max(self.prompt_tokens, default=0)
         return {length: self._layout(length, longest) for length in self.prompt_tokens}
 

@@ -61,7 +61,7 @@ class DecoderSize:
 
 
 def make_layers(size: DecoderSize) -> tuple[Layer, ...]:
-    """The weights, layer by layer: matrices [inputs, outputs] of variance 1 / inputs, and gains [width]."""
+    """Returns the weights, layer by layer: matrices [inputs, outputs] of variance 1 / inputs, and gains [width]."""
     return tuple(_layer(size, index) for index in range(size.num_layers))
 
 
@@ -87,12 +87,12 @@ def make_prompt(size: DecoderSize, num_tokens: int, *, batch: int = 0) -> Floats
 
 
 def reference(size: DecoderSize, hidden: Floats) -> Floats:
-    """The whole prompt at once, summed in float64 and returned in float32 [tokens, width]."""
+    """Returns the whole prompt at once, summed in float64 and returned in float32 [tokens, width]."""
     return trace(size, hidden)[0]
 
 
 def trace(size: DecoderSize, hidden: Floats) -> tuple[Floats, tuple[Mapping[str, Floats], ...]]:
-    """The output, and what enters each matrix of each layer, by its name [tokens, inputs]."""
+    """Returns the output, and what enters each matrix of each layer, by its name [tokens, inputs]."""
     wide = hidden.astype(np.float64)
     entered = []
     for layer in make_layers(size):

@@ -64,8 +64,8 @@ def factorial_effects(
     largest: int = 3,
     coverage: float = 0.95,
 ) -> tuple[Effect, ...]:
-    """The effects of single factors, then of pairs, and so on up to groups of the `largest` size; of three factors
-    seven. rounds: of every cell the metric in each round, in order.
+    """Returns the effects of single factors, then of pairs, and so on up to groups of the `largest` size; of three
+    factors seven. rounds: of every cell the metric in each round, in order.
 
     Raises MeasurementError for a missing cell, cells of different numbers of rounds, none, a value not above 0 or not
     finite; ConfigError for a coverage outside (0, 1).
@@ -97,7 +97,8 @@ def factorial_table(visits: Mapping[Cell, Sequence[FactorialFigures]]) -> tuple[
 
 
 def medians(name: str, visits: Sequence[Figures]) -> dict[str, float]:
-    """The median of each figure over a point's visits, by name. Raises MeasurementError for one that is not finite."""
+    """Returns the median of each figure over a point's visits, by name. Raises MeasurementError for one that is not
+    finite."""
     names = [field.name for field in fields(visits[0])]
     return {
         figure: float(np.median(row(f"{name} {figure}", [getattr(visit, figure) for visit in visits])))

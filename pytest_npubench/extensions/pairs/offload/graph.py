@@ -81,14 +81,14 @@ class SubgraphDag:
         return math.fsum(self.nodes[index].duration_s for index in self.of(unit))
 
     def heads_s(self) -> tuple[float, ...]:
-        """The earliest second at which each node could begin with unlimited units."""
+        """Returns the earliest second at which each node could begin with unlimited units."""
         heads: list[float] = []
         for node in self.nodes:
             heads.append(max((heads[need] + self.nodes[need].duration_s for need in node.needs), default=0.0))
         return tuple(heads)
 
     def tails_s(self) -> tuple[float, ...]:
-        """The longest way from each node's start to the end of all, its own duration included."""
+        """Returns the longest way from each node's start to the end of all, its own duration included."""
         tails = [0.0] * len(self.nodes)
         for index in reversed(range(len(self.nodes))):
             after = max((tails[fed] for fed in self.feeds[index]), default=0.0)
@@ -96,7 +96,7 @@ class SubgraphDag:
         return tuple(tails)
 
     def with_durations(self, durations_s: Sequence[float]) -> SubgraphDag:
-        """The same nodes with these measured seconds, one a node."""
+        """Returns the same nodes with these measured seconds, one a node."""
         if len(durations_s) != len(self.nodes):
             raise PartitionError(f"{len(durations_s)} durations for {len(self.nodes)} subgraphs; want one each")
         return SubgraphDag(
@@ -115,7 +115,7 @@ class SubgraphDag:
 
 
 def prefill_dag(stages: Sequence[Stage], *, num_chunks: int, num_layers: int) -> SubgraphDag:
-    """The graph of a whole prefill. Raises ConfigError for counts below 1, no stages, and an unknown `follows`."""
+    """Returns the graph of a whole prefill. Raises ConfigError for a count below 1, no stages, an unknown `follows`."""
     for name, count in (("num_chunks", num_chunks), ("num_layers", num_layers), ("number of stages", len(stages))):
         if count < 1:
             raise ConfigError(f"{name} is {count}; want at least 1")

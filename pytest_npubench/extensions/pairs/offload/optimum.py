@@ -39,7 +39,7 @@ def lower_bound_s(dag: SubgraphDag) -> float:
 
 
 def optimum(dag: SubgraphDag) -> Schedule:
-    """A schedule of least makespan. Raises ConfigError above MAX_NODES subgraphs."""
+    """Returns a schedule of least makespan. Raises ConfigError above MAX_NODES subgraphs."""
     if len(dag) > MAX_NODES:
         raise ConfigError(f"{len(dag)} subgraphs; the exact optimum is searched for at most {MAX_NODES}")
     best = min((simulate(dag, name) for name in policy_names()), key=lambda schedule: schedule.makespan_s)
@@ -91,7 +91,7 @@ class _OptimumSearch:
         return earliest_s
 
     def _branches(self, earliest: dict[int, float]) -> list[int]:
-        """The nodes of one unit of which one must come next, the most urgent first."""
+        """Returns the nodes of one unit of which one must come next, the most urgent first."""
         nodes = self.dag.nodes
         first = min(earliest, key=lambda index: (earliest[index] + nodes[index].duration_s, index))
         end_s = earliest[first] + nodes[first].duration_s

@@ -54,7 +54,7 @@ def simulated_bubbles(
 
 
 def compare_orders(dag: SubgraphDag, *, num_chunks: int) -> tuple[OrderOutcome, ...]:
-    """The outcome of each policy, the lower bound and, for a small graph, the exact optimum."""
+    """Returns the outcome of each policy, the lower bound and, for a small graph, the exact optimum."""
     makespans = {name: _makespan_s(dag, name) for name in policy_names()}
     makespans[LOWER_BOUND] = lower_bound_s(dag)
     if len(dag) <= MAX_NODES:

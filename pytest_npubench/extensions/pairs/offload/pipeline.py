@@ -92,7 +92,7 @@ class Pipeline:
         self._keys: set[str] = set()
 
     def dag(self, variant: Variant) -> SubgraphDag:
-        """The graph, with durations as measured at load."""
+        """Returns the graph, with durations as measured at load."""
         return self._dags[variant]
 
     def facts(self, variant: Variant) -> GraphFacts:
@@ -187,7 +187,7 @@ class Pipeline:
         self._units.static.build(f"{variant.name}/{policy}", spec)
 
     def _calibrated(self, shadow: bool) -> list[dict[str, float]]:
-        """The scale of each matrix's input, by layer, from a profile of another prompt."""
+        """Returns the scale of each matrix's input, by layer, from a profile of another prompt."""
         profile = make_prompt(self._size, len(self._prompt), batch=PROFILE_BATCH)
         _, entered = trace(self._size, profile)
         num_hot = self._size.num_outliers if shadow else 0

@@ -29,8 +29,8 @@ _books: dict[str, _PipelineBook] = {}
 
 
 def build(spec: Mapping[str, Any], arena: SharedArena) -> Callable[[], None]:
-    """A key runs this unit's share of one whole prefill. spec: name of the variant, sharing, shadow, policy, size,
-    chunk_tokens, num_chunks, durations_s by node, scales by layer and matrix."""
+    """Returns what runs this unit's share of one whole prefill. spec: name of the variant, sharing, shadow, policy,
+    size, chunk_tokens, num_chunks, durations_s by node, scales by layer and matrix."""
     book = _books.setdefault(spec["name"], _PipelineBook(spec))
     size = book.size
     dag = pipeline_dag(num_chunks=spec["num_chunks"], num_layers=size.num_layers, shadow=spec["shadow"])

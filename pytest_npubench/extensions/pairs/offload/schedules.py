@@ -44,11 +44,11 @@ class Schedule:
 
     @property
     def bubble_fraction(self) -> float:
-        """The NPU's idle fraction; 0 where nothing takes time."""
+        """Returns the NPU's idle fraction; 0 where nothing takes time."""
         return max(0.0, 1.0 - self.dag.busy_s(NPU) / self.makespan_s) if self.makespan_s else 0.0  # rounding
 
     def order(self, unit: str) -> tuple[int, ...]:
-        """The unit's nodes as they begin."""
+        """Returns the unit's nodes as they begin."""
         return tuple(sorted(self.dag.of(unit), key=lambda index: (self.starts_s[index], index)))
 
 
@@ -71,8 +71,8 @@ def policy_names() -> tuple[str, ...]:
 
 
 def make_policy(name: str, dag: SubgraphDag, *, seed: int = 0) -> Policy:
-    """A fresh policy for one run of `dag`. Raises RegistryError for an unknown name, and for in_order, which has no
-    ready queue."""
+    """Returns a fresh policy for one run of `dag`. Raises RegistryError for an unknown name, and for in_order, which
+    has no ready queue."""
     if name == "fifo":
         return lambda queue: queue.ready[0]
     if name == "chunk_order":
@@ -115,7 +115,7 @@ def placed(dag: SubgraphDag, order: Iterable[int]) -> tuple[float, ...]:
 
 
 def _listed(dag: SubgraphDag, policy: Policy) -> tuple[float, ...]:
-    """A list schedule: at every end of a subgraph, free units choose from what is ready."""
+    """Returns a list schedule: at every end of a subgraph, free units choose from what is ready."""
     starts = [math.nan] * len(dag)
     missing = [len(node.needs) for node in dag.nodes]
     ready = {unit: [index for index in dag.of(unit) if not missing[index]] for unit in ROLES}

@@ -202,7 +202,7 @@ def _torch_residual(x: Floats, w: Floats, calibration: ActivationCalibration) ->
 
 
 def _add(bulk: Floats, rest: Any, output: Floats) -> float:
-    """The sum of both units' results; seconds."""
+    """Returns the sum of both units' results; seconds."""
     began_s = perf_counter()
     if rest is None:
         np.copyto(output, bulk)
@@ -220,8 +220,8 @@ def sync_fraction(total_s: float, static_s: float, dynamic_s: float, *, serial: 
 
 
 def crossover(shares: Sequence[float], pair_s: Sequence[float], one_unit_s: Sequence[float]) -> float | None:
-    """The least share of outlier channels from which one unit in mixed precision beats the pair at every larger share,
-    between two measured shares by a straight line of the ratio; None where it never does.
+    """Returns the least share of outlier channels from which one unit in mixed precision beats the pair at every larger
+    share, between two measured shares by a straight line of the ratio; None where it never does.
 
     Worked number: shares (0, 0.5), pair (1, 3), one unit (2, 2): ratios 0.5 and 1.5, crossover 0.25. Raises ConfigError
     where the three differ in length, none is given, or shares do not increase.

@@ -143,17 +143,17 @@ def summarize_chunks(settings: ChunkSettings, visits: Visits[ChunkFigures]) -> C
 
 
 def replay_rows(points: Sequence[OffloadPoint], visits: Visits[ReplayFigures]) -> tuple[ReplayRow, ...]:
-    """The rows over FIFO under the same contention, which must be among the points."""
+    """Returns the rows over FIFO under the same contention, which must be among the points."""
     return _rows(ReplayRow, points, visits, against="fifo")
 
 
 def contribution_over_fifo(rows: Sequence[ReplayRow]) -> dict[str, float]:
-    """The ratio by contention, above 1 where C is the slower."""
+    """Returns the ratio by contention, above 1 where C is the slower."""
     return {one.setting: one.over for one in rows if one.arm == factorial.OUT_OF_ORDER and one.over is not None}
 
 
 def summarize_factorial(visits: Visits[FactorialFigures]) -> tuple[tuple[CellRow, ...], FactorialEffects]:
-    """The eight rows, and the effects."""
+    """Returns the eight rows, and the effects."""
     cells = {factorial.cell_of(point.arm): _of(point, visits) for point in factorial.factorial_points()}
 
     def effects(figure: Callable[[FactorialFigures], float]) -> tuple[Effect, ...]:
@@ -167,8 +167,8 @@ def summarize_factorial(visits: Visits[FactorialFigures]) -> tuple[tuple[CellRow
 
 
 def paired_ratio(name: str, samples_s: Sequence[float], others_s: Sequence[float]) -> tuple[float, Interval]:
-    """The median of the ratios and its interval. Raises MeasurementError: none, not as many of each, one that is not
-    finite or not above 0."""
+    """Returns the median of the ratios and its interval. Raises MeasurementError: none, not as many of each, one that
+    is not finite or not above 0."""
     if len(samples_s) != len(others_s):
         raise MeasurementError(f"{name}: {len(samples_s)} and {len(others_s)} rounds; want as many of each")
     above, below = (row(name, values) for values in (samples_s, others_s))

@@ -64,7 +64,7 @@ class Figures(Protocol):
 
     @property
     def relative_error(self) -> float:
-        """The output's error, against float32."""
+        """Returns the output's error, against float32."""
         ...
 
 

@@ -97,7 +97,7 @@ class LatencyModel:
         return line(points, num_bytes) if points else 0.0
 
     def compile_s(self, rows: int, cols: int, tokens: int) -> float:
-        """The compile seconds of the measured graph that is nearest in size."""
+        """Returns the compile seconds of the measured graph that is nearest in size."""
         if not self.profile.graphs:
             raise PartitionError("no graph's making was timed")
         size = math.log(rows * cols * tokens)
@@ -119,7 +119,7 @@ class LatencyModel:
         return near.gpu_factor, near.npu_factor
 
     def predict(self, matmul: Matmul, split: Split, mechanism: str | None = None) -> SplitPrediction:
-        """The seconds of a split that check_split has passed; of one token on cold weights."""
+        """Returns the seconds of a split that check_split has passed; of one token on cold weights."""
         cols, is_cold = matmul.cols, matmul.is_decode
         gpu_s = sum(self.gpu_s(part.num_rows, cols, part.num_tokens, is_cold=is_cold) for part in split.of(GPU))
         npu_s = sum(self.npu_s(part.num_rows, cols, part.padded_tokens, is_cold=is_cold) for part in split.of(NPU))
@@ -146,7 +146,7 @@ class LatencyModel:
         return sum(self.compile_s(rows, matmul.cols, tokens) for rows, tokens in {part.shape for part in parts})
 
     def _of(self, unit: str, rows: int, cols: int, is_cold: bool) -> Mapping[int, Mapping[int, float]]:
-        """Seconds by rows and tokens; the warm ones where a profile (of a paper) has no cold ones."""
+        """Returns seconds by rows and tokens; the warm ones where a profile (of a paper) has no cold ones."""
         for key in ((unit, cols, is_cold), (unit, cols, False)):
             if key in self._medians_s:
                 return self._medians_s[key]
@@ -187,7 +187,7 @@ def _beyond(points: Points, at: float) -> float:
 
 
 def _with_threshold(points: Points, threshold: float | None) -> Points:
-    """The flat stretch reaches to the threshold, where that lies between two points."""
+    """Returns the points with a flat stretch up to the threshold, where that lies between two of them."""
     index = bisect_left([place for place, _ in points], threshold) if threshold is not None else 0
     if threshold is None or not 0 < index < len(points) or points[index][0] == threshold:
         return points

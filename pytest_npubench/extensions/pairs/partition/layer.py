@@ -51,7 +51,7 @@ class LayerShape:
     rope_theta: float = 10000.0
 
     def matmul(self, name: str, tokens: int) -> Matmul:
-        """The operator of this name (OPERATORS) at so many tokens; KeyError on another name."""
+        """Returns the operator of this name (OPERATORS) at so many tokens; KeyError on another name."""
         query, kv = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
         rows, cols = {
             "attention_q": (query, self.hidden),

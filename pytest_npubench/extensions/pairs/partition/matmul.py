@@ -93,13 +93,13 @@ class Split:
         return tuple(part for part in self.parts if part.unit == unit)
 
     def share(self, unit: str) -> float:
-        """The fraction of the outputs (row, token) that is the unit's: padding is no output."""
+        """Returns the fraction of the outputs (row, token) that is the unit's: padding is no output."""
         outputs = {role: sum(part.num_rows * part.num_tokens for part in self.of(role)) for role in ROLES}
         return outputs[unit] / sum(outputs.values())
 
     @property
     def units(self) -> tuple[str, ...]:
-        """The units that have something to do, the GPU first."""
+        """Returns the units that have something to do, the GPU first."""
         return tuple(unit for unit in ROLES if self.of(unit))
 
 
@@ -141,13 +141,13 @@ def _any_overlap(parts: Iterable[Part]) -> bool:
 
 
 def alone(matmul: Matmul, unit: str) -> Split:
-    """The whole operator on one unit, unpadded."""
+    """Returns the whole operator on one unit, unpadded."""
     return Split(strategy=f"{unit}_only", parts=(_rows(matmul, unit, 0, matmul.rows),))
 
 
 def row_split(matmul: Matmul, gpu_share: float = 0.5) -> Split:
-    """The first rows on the GPU role, the others on the NPU role, unpadded. Raises PartitionError where either gets
-    none."""
+    """Returns the first rows on the GPU role, the others on the NPU role, unpadded. Raises PartitionError where either
+    gets none."""
     gpu_rows = round(matmul.rows * gpu_share)
     if not 0 < gpu_rows < matmul.rows:
         raise PartitionError(f"a GPU share of {gpu_share:g} of {matmul.rows} rows leaves a unit without any")

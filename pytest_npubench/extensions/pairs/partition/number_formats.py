@@ -55,7 +55,7 @@ def steps_of(packed: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 def decoded(array: NDArray[Any], scales: Bits | None = None) -> Floats:
-    """The numbers that bits stand for; `scales` where they are 4-bit weights. Of float32 a copy."""
+    """Returns the numbers that bits stand for; `scales` where they are 4-bit weights. Of float32 a copy."""
     if array.dtype == np.uint16:
         return bf16_values(array)
     if scales is None:

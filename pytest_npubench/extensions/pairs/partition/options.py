@@ -52,7 +52,7 @@ class SplitOptions:
         return not self.standard_sizes or tokens in self.standard_sizes
 
     def padded(self, tokens: int) -> tuple[int, ...]:
-        """The graphs that hold `tokens`: the smallest that does, after as many of the largest as needed."""
+        """Returns the graphs that hold `tokens`: the smallest that does, after as many of the largest as needed."""
         if not self.standard_sizes:
             return (tokens,)
         largest = self.standard_sizes[-1]
@@ -61,7 +61,7 @@ class SplitOptions:
         return (*(largest,) * num_largest, next(size for size in self.standard_sizes if size >= rest))
 
     def npu_rows(self, rows: int, tokens: int) -> tuple[int, ...]:
-        """The static unit's rows by share, rounded to the tile, each once and never none or all; decreasing."""
+        """Returns the static unit's rows by share, rounded to the tile, each once and never none or all; decreasing."""
         tiles = {round((1 - share) * rows / self.tile) * self.tile for share in self.shares(tokens)}
         return tuple(sorted((found for found in tiles if 0 < found < rows), reverse=True))
 

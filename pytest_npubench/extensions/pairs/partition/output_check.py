@@ -47,7 +47,7 @@ class ExactProduct:
             raise MeasurementError(f"{split.strategy} of {operator} computes something else: {'; '.join(reasons)}")
 
     def _reason(self, part: Part, output: NDArray[np.float32], wrong: NDArray[np.bool_]) -> str:
-        """The entry of a part that is furthest off, in words."""
+        """Returns the entry of a part that is furthest off, in words."""
         entries = _entries(part)
         distance = np.where(wrong[entries], np.nan_to_num(np.abs(output - self.product)[entries], nan=np.inf), -1.0)
         row, token = np.unravel_index(distance.argmax(), distance.shape)
@@ -81,7 +81,7 @@ def _mechanisms(pair: UnitPair, split: Split) -> Iterable[str]:
 
 
 def _entries(part: Part) -> Any:
-    """The index of the part's outputs in [rows, tokens]."""
+    """Returns the index of the part's outputs in [rows, tokens]."""
     return (
         slice(part.first_row, part.first_row + part.num_rows),
         slice(part.first_token, part.first_token + part.num_tokens),

@@ -102,13 +102,13 @@ def make_plan(
 
 
 def lengths_of(profile: PartitionProfile) -> tuple[int, ...]:
-    """The token counts that both units were measured at together, else those of the GPU alone."""
+    """Returns the token counts that both units were measured at together, else those of the GPU alone."""
     together = {item.tokens for item in profile.slowdowns}
     return tuple(sorted(together or {item.tokens for item in profile.latencies if item.unit == GPU}))
 
 
 def single_unit_s(decision: Decision) -> float | None:
-    """The better of the units alone, as predicted; None where neither was priced."""
+    """Returns the better of the units alone, as predicted; None where neither was priced."""
     alone = [item.predicted_s for item in decision.alternatives if len(item.split.units) == 1]
     return min(alone, default=None)
 

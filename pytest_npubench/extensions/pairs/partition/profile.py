@@ -142,7 +142,7 @@ class PartitionProfile:
         return times
 
     def sync(self, mechanism: str | None = None) -> SyncLatency:
-        """A mechanism's latency; None: the fastest. Raises PartitionError with the measured mechanisms."""
+        """Returns a mechanism's latency; None: the fastest. Raises PartitionError with the measured mechanisms."""
         for sync in self.syncs:
             if mechanism in (None, sync.mechanism):
                 return sync

@@ -51,7 +51,7 @@ def read_profile(
 
 
 def _layout(data: Mapping[str, Any]) -> str:
-    """A line for each record, so that two profiles can be compared by eye."""
+    """Returns a line for each record, so that two profiles can be compared by eye."""
     lines = []
     for name, value in data.items():
         if isinstance(value, (list, tuple)) and value:

@@ -12,13 +12,13 @@ LIBRARIES = ("numpy", "torch", "jax", "jaxlib", "openvino")
 
 
 def machine_facts(cpuinfo: Path = Path("/proc/cpuinfo")) -> dict[str, str]:
-    """The processor and the libraries that units run on, without importing or opening any of them."""
+    """Returns the processor and the libraries that units run on, without importing or opening any of them."""
     versions = {name: version for name in LIBRARIES if (version := _version(name)) is not None}
     return {"processor": _processor(cpuinfo), "system": platform.system(), **versions}
 
 
 def pair_facts(pair: UnitPair) -> dict[str, str]:
-    """The facts of the machine and of both units."""
+    """Returns the facts of the machine and of both units."""
     return {**machine_facts(), "gpu": pair.gpu.name, "npu": pair.npu.name}
 
 
@@ -30,7 +30,7 @@ def _version(name: str) -> str | None:
 
 
 def _processor(cpuinfo: Path) -> str:
-    """The model's name, by which /proc/cpuinfo tells more than the platform module does on Linux."""
+    """Returns the model's name, by which /proc/cpuinfo tells more than the platform module does on Linux."""
     try:
         lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

@@ -66,14 +66,14 @@ class TogetherPoint:
         return self.matmul.is_decode
 
     def alone(self, unit: str) -> tuple[PartKey, ...]:
-        """The keys of the unit's parts, each run alone."""
+        """Returns the keys of the unit's parts, each run alone."""
         cols, is_cold = self.matmul.cols, self.is_cold
         return tuple((unit, part.num_rows, cols, part.padded_tokens, is_cold) for part in self.split.of(unit))
 
 
 def part_points(shape: OperatorShape, lengths: Sequence[int], options: SplitOptions) -> tuple[PartPoint, ...]:
-    """The most valuable first: whole operators, then shares of the rows from the half outwards, short before long. One
-    token has cold weights; where a longer prompt leaves it to the GPU, warm ones."""
+    """Returns the most valuable first: whole operators, then shares of the rows from the half outwards, short before
+    long. One token has cold weights; where a longer prompt leaves it to the GPU, warm ones."""
     parts = {(GPU, shape.rows, tokens, False) for tokens in _gpu_lengths(lengths)}
     for tokens in lengths:
         sizes, is_cold = options.padded(tokens), tokens == 1
@@ -108,8 +108,8 @@ def together_points(
 
 
 def _gpu_lengths(lengths: Iterable[int]) -> set[int]:
-    """The lengths themselves, and a grid up to them for what activation-centric splits leave to the GPU: also one short
-    of it, since a unit may be slower at lengths that fill no vector (latency.ALIGNMENT)."""
+    """Returns the lengths themselves, and a grid up to them for what activation-centric splits leave to the GPU: also
+    one short of it, since a unit may be slower at lengths that fill no vector (latency.ALIGNMENT)."""
     wanted = set(lengths)
     size = 1
     while size < max(wanted, default=1):

@@ -66,7 +66,8 @@ def measure_profile(
     seed: int = 0,
     clock: Callable[[], float] = perf_counter,
 ) -> PartitionProfile:
-    """The profile of these operators at these token counts, is_finished where every point has 3 samples or more.
+    """Returns the profile of these operators at these token counts, is_finished where every point has 3 samples or
+    more.
 
     mechanism None: the pair's fastest, which the profile lists first. unfinished: a profile to go on with; its samples
     count. The pair is left without operators.

@@ -41,7 +41,7 @@ class MeasuredSplits:
         return statistics.median(self._of(split)[1::2])
 
     def best(self, splits: Sequence[Split] | None = None) -> Split:
-        """The fastest of these (None: of all) in the rounds that choose."""
+        """Returns the fastest of these (None: of all) in the rounds that choose."""
         return min(self.splits if splits is None else splits, key=self.choosing_s)
 
     def _of(self, split: Split) -> tuple[float, ...]:
@@ -89,7 +89,7 @@ class RegretSummary:
 
 
 def regret_between(decided: Split, predicted_s: float, measured: MeasuredSplits) -> Regret:
-    """The regret of a decided split with the seconds predicted for it."""
+    """Returns the regret of a decided split with the seconds predicted for it."""
     single = [split for split in measured.splits if len(split.units) == 1 and not split.prepares_online]
     best = measured.best()
     return Regret(

@@ -60,14 +60,15 @@ class Decision:
 
     @property
     def best_of_each(self) -> tuple[Alternative, ...]:
-        """The fastest split of each strategy, the fastest strategy first."""
+        """Returns the fastest split of each strategy, the fastest strategy first."""
         first: dict[str, Alternative] = {}
         for alternative in self.alternatives:
             first.setdefault(alternative.strategy, alternative)
         return tuple(first.values())
 
     def explain(self) -> str:
-        """The choice, then a line for each other strategy: how much slower its best split is, or why it has none."""
+        """Returns the choice, then a line for each other strategy: how much slower its best split is, or why it has
+        none."""
         matmul, chosen = self.matmul, self.chosen
         lines = [
             f"{matmul.name} [{matmul.rows}, {matmul.cols}] x {matmul.tokens}: {self.strategy}"
@@ -93,8 +94,8 @@ def solve(
     mechanism: str | None = None,
     options: SplitOptions | None = None,
 ) -> Decision:
-    """The fastest split by the profile. strategies None: all that are no baselines; mechanism None: the fastest;
-    options None: the profile's.
+    """Returns the fastest split by the profile. strategies None: all that are no baselines; mechanism None: the
+    fastest; options None: the profile's.
 
     Raises RegistryError for an unknown strategy, PartitionError for an operator of no rows, columns or tokens, a
     mechanism that was not measured, and where no split can be priced, with the reasons.

@@ -87,7 +87,7 @@ class UnitPair(Protocol):
         ...
 
     def operands(self, matmul: Matmul) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """The weight [rows, cols] and the activation [cols, tokens] of a loaded operator, as they are now."""
+        """Returns the weight [rows, cols] and the activation [cols, tokens] of a loaded operator, as they are now."""
         ...
 
     def round_trips_s(self, mechanism: str, num_trips: int) -> tuple[float, ...]:
@@ -132,7 +132,7 @@ class Chain:
 
     @property
     def exposed_s(self) -> float:
-        """Seconds an operator beyond its slower unit."""
+        """Returns seconds an operator beyond its slower unit."""
         slower_s = sum(max(run.gpu_s or 0.0, run.npu_s or 0.0) for run in self.operators)
         return (self.total_s - slower_s) / len(self.operators)
 
@@ -145,7 +145,7 @@ def runs_chains(pair: UnitPair) -> ChainPair:
 
 
 def beside(matmul: Matmul) -> Matmul:
-    """The same operator on a weight of its own."""
+    """Returns the same operator on a weight of its own."""
     return replace(matmul, name=f"{matmul.name} beside")
 
 
@@ -163,9 +163,9 @@ def run_cold(pair: UnitPair, matmul: Matmul, split: Split, mechanism: str | None
 
 
 def visit(pair: UnitPair, matmul: Matmul, split: Split, mechanism: str | None, *, is_cold: bool = False) -> SplitTiming:
-    """The run of median total time (the lower middle one of an even number) among as many as a visit has time for; one
-    where the weight is cold.
-    Worked number: a split of 1 ms runs 5 times (5 ms a visit), one of 20 ms once, one of 50 us 25 times."""
+    """Returns the run of median total time (the lower middle one of an even number) among as many as a visit has time
+    for; one where the weight is cold. Worked number: a split of 1 ms runs 5 times (5 ms a visit), one of 20 ms once,
+    one of 50 us 25 times."""
     if is_cold:
         return run_cold(pair, matmul, split, mechanism)
     first = pair.run(matmul, split, mechanism=mechanism)

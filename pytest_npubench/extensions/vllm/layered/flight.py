@@ -54,7 +54,7 @@ class Flight:
         )
 
     def among(self, requests: Collection[str]) -> Flight | None:
-        """The flight without requests that were preempted, ended or aborted; None where none is left."""
+        """Returns the flight without requests that were preempted, ended or aborted; None where none is left."""
         left = {request: count for request, count in self.tokens.items() if request in requests}
         return replace(self, tokens=left) if left else None
 
@@ -66,7 +66,7 @@ class Flight:
 def set_off(
     tokens: Mapping[str, int], num_layers: int, settings: LayeredSettings, *, whole: bool = False
 ) -> Flight | None:
-    """A flight of these tokens; None without any. `whole`: through all layers in one iteration."""
+    """Returns a flight of these tokens; None without any. `whole`: through all layers in one iteration."""
     if not tokens:
         return None
     num_groups = 1 if whole else _num_groups(sum(tokens.values()), num_layers, settings)

@@ -55,7 +55,8 @@ _RULES = (
 
 
 def check_supported(config: Any, version: str) -> LayeredSettings:
-    """The settings of a VllmConfig that layered prefill can run. Raises ConfigError with every reason if it cannot."""
+    """Returns the settings of a VllmConfig that layered prefill can run. Raises ConfigError with every reason if it
+    cannot."""
     check_layered_version(version)
     settings = LayeredSettings.of(config.additional_config)
     reasons = [_reason(config, rule) for rule in (*_RULES, _chunking_rule(settings))]
@@ -74,7 +75,8 @@ def check_layered_version(version: str) -> None:
 
 
 def supported_decoder(model: Any) -> Any:
-    """The part of a vLLM model that holds the layers. Raises ConfigError for a model whose forward was not read."""
+    """Returns the part of a vLLM model that holds the layers. Raises ConfigError for a model whose forward was not
+    read."""
     decoder = getattr(model, "model", None)
     name = type(decoder).__name__
     if name not in MODELS:

@@ -60,7 +60,7 @@ class LayeredSettings:
         return self.chunk_size_tokens is not None
 
     def needed_batch_tokens(self, *, max_model_len: int, max_num_seqs: int) -> int:
-        """The least max_num_batched_tokens: what sets off at once beside a token of every other request."""
+        """Returns the least max_num_batched_tokens: what sets off at once beside a token of every other request."""
         return (self.chunk_size_tokens or max_model_len) + max_num_seqs
 
 

@@ -56,7 +56,7 @@ class StageStates:
 def run_stage(
     decoder: Any, stage: FlightStage, rows: Rows, input_ids: torch.Tensor, positions: torch.Tensor, states: StageStates
 ) -> torch.Tensor:
-    """The decoder's output, (n, H); rows that have layers before them yet are zeros, and nobody may read them.
+    """Returns the decoder's output, (n, H); rows that have layers before them yet are zeros, and nobody may read them.
 
     input_ids and positions are (n,). Must run where vLLM's forward context has been set for this stage.
     """

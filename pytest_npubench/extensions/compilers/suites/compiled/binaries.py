@@ -77,7 +77,8 @@ def need_bytes(plan: CompiledPlan, binaries: Binaries) -> float:
 
 
 def _beside(point: BinaryPoint, facts: BinaryVisit) -> float:
-    """The bytes of a step's output that are not its input's, but for a step's few tokens; a move's are a cache's."""
+    """Returns the bytes of a step's output that are not its input's, but for a step's few tokens; a move's are a
+    cache's."""
     beside = 0.0 if point.larger else facts.output_bytes - facts.aliased_bytes
     return beside if beside > FEW_BYTES else 0.0
 

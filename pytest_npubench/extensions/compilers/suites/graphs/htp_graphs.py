@@ -101,7 +101,7 @@ class HtpDetail:
 
 
 def split(visits: Graphs) -> list[str]:
-    """The graphs that are not one binary each; a small decoder's are two."""
+    """Returns the graphs that are not one binary each; a small decoder's are two."""
     return [
         f"{point.name.removeprefix('binary/')} is {facts.num_contexts:.0f} context binaries"
         for point, facts in visits.items()

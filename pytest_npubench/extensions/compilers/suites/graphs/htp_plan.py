@@ -56,12 +56,12 @@ class HtpPlan(ProgramPlan):
         )
 
     def layers(self, buckets: Sequence[int]) -> tuple[HtpPoint, ...]:
-        """A layer's graphs of these buckets."""
+        """Returns a layer's graphs of these buckets."""
         return tuple(HtpPoint(phase=phase, bucket=bucket) for bucket in buckets for phase in Phase)
 
     def chunks(self, bucket: int) -> tuple[HtpPoint, ...]:
-        """A layer of a prompt of this bucket in chunks: a graph for every chunk; what is shared, and each chunk's
-        attention. Nothing of a prompt that is one chunk, or no whole number of them."""
+        """Returns a layer of a prompt of this bucket in chunks: a graph for every chunk; what is shared, and each
+        chunk's attention. Nothing of a prompt that is one chunk, or no whole number of them."""
         from pytest_npubench.extensions.compilers.qnn.chunks import CHUNK_TOKENS, chunk_ends
 
         if bucket <= CHUNK_TOKENS or bucket % CHUNK_TOKENS:
@@ -73,7 +73,7 @@ class HtpPlan(ProgramPlan):
         return (HtpPoint(phase=Phase.PREFILL, bucket=CHUNK_TOKENS, part=Part.SHARED), *of_chunks)
 
     def products(self, bucket: int) -> tuple[HtpPoint, ...]:
-        """A product in INT8 with outliers, of a chunk's tokens: with one bucket alone."""
+        """Returns a product in INT8 with outliers, of a chunk's tokens: with one bucket alone."""
         from pytest_npubench.extensions.compilers.qnn.chunks import CHUNK_TOKENS
 
         with_product = next((larger for larger in self.buckets if larger >= CHUNK_TOKENS), self.buckets[-1])

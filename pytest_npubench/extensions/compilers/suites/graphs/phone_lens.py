@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def bucket_profile(plan: PhonePlan, measured: Measured, buckets: Sequence[int], unit: str) -> BucketProfile:
-    """The profile of one unit. Raises MeasurementError with the reason where one of its jobs failed."""
+    """Returns the profile of one unit. Raises MeasurementError with the reason where one of its jobs failed."""
     from pytest_npubench.predictors.profile import BucketProfile
 
     return BucketProfile(
@@ -32,7 +32,7 @@ def bucket_profile(plan: PhonePlan, measured: Measured, buckets: Sequence[int], 
 
 
 def predict_batch(profile: BucketProfile, batch: BucketPoint) -> float:
-    """Seconds of one drawn batch, rows that ended carried along frozen as in the reference decoder."""
+    """Returns seconds of one drawn batch, rows that ended carried along frozen as in the reference decoder."""
     from pytest_npubench.predictors.lens import LensPredictor
 
     lengths = [(item.input_tokens, item.output_tokens) for item in batch.requests]
@@ -40,7 +40,7 @@ def predict_batch(profile: BucketProfile, batch: BucketPoint) -> float:
 
 
 def graph_times(measured: Measured, phase: Phase, bucket: int, unit: str) -> tuple[float, ...]:
-    """Seconds of every run of a graph. Raises MeasurementError with the reason where its job failed."""
+    """Returns seconds of every run of a graph. Raises MeasurementError with the reason where its job failed."""
     rounds = measured.visits(GraphPoint(phase=phase, bucket=bucket, unit=unit).name, GraphVisit)
     return tuple(seconds for visits in rounds for visit in visits for seconds in visit.times_s)
 
@@ -67,7 +67,7 @@ def _error(times_s: Sequence[float], ttft_weight: float, tbt_weight: float) -> P
 
 
 def latest(measured: Measured, phase: Phase, bucket: int, unit: str) -> GraphVisit:
-    """The latest visit of a graph."""
+    """Returns the latest visit of a graph."""
     return measured.visits(GraphPoint(phase=phase, bucket=bucket, unit=unit).name, GraphVisit)[-1][-1]
 
 

@@ -54,7 +54,7 @@ def htp_profiles(cases: Cases) -> Profiles:
 
 
 def htp_lines(campaign: str | None, profiles: Profiles) -> list[str]:
-    """A line for the campaign, then one for each bucket."""
+    """Returns a line for the campaign, then one for each bucket."""
     compile_s = sum(graph.compile_cpu_s for record in profiles for graph in _graphs(record).values())
     passing = [record.detail.bucket for record in profiles if not record.judgement.verdict.failing]
     largest = f"buckets up to {passing[-1]} pass" if passing else "no bucket passes"
@@ -116,7 +116,7 @@ def chunk_table(cases: Cases) -> Table | None:
 
 
 def product_table(cases: Cases) -> Table | None:
-    """A product in INT8 with outliers, where any case has it."""
+    """Returns a product in INT8 with outliers, where any case has it."""
     rows = [record.detail.product for record in cases.of("making", HtpDetail) if record.detail.product is not None]
     if not rows:
         return None

@@ -27,7 +27,7 @@ class ActivationCentric:
 
 
 def _multisets(options: SplitOptions, below: int) -> Iterator[tuple[int, ...]]:
-    """The multisets whose sum is 1 .. below - 1, each once."""
+    """Yields the multisets whose sum is 1 .. below - 1, each once."""
     if not options.standard_sizes:
         return
     *smaller, largest = options.standard_sizes

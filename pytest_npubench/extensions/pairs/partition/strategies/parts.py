@@ -13,7 +13,7 @@ from pytest_npubench.extensions.pairs.partition.options import SplitOptions
 
 
 def gpu_part(matmul: Matmul, *, num_rows: int | None = None, first_token: int = 0) -> Part:
-    """The first `num_rows` rows (None: all) of the tokens from first_token on, unpadded."""
+    """Returns the first `num_rows` rows (None: all) of the tokens from first_token on, unpadded."""
     num_tokens = matmul.tokens - first_token
     return Part(
         unit=GPU,
@@ -26,7 +26,7 @@ def gpu_part(matmul: Matmul, *, num_rows: int | None = None, first_token: int = 
 
 
 def npu_parts(matmul: Matmul, graphs: Iterable[int], *, first_row: int = 0) -> tuple[Part, ...]:
-    """The rows from first_row on, one graph after the other until the tokens or the graphs are used up."""
+    """Returns the rows from first_row on, one graph after the other until the tokens or the graphs are used up."""
     parts: list[Part] = []
     first_token = 0
     for padded in graphs:
@@ -46,7 +46,7 @@ def npu_parts(matmul: Matmul, graphs: Iterable[int], *, first_row: int = 0) -> t
 
 
 def row_splits(strategy: str, matmul: Matmul, options: SplitOptions) -> Iterator[Split]:
-    """The GPU's rows first and exact, the NPU's rest on a multiple of the tile, its tokens padded."""
+    """Yields the GPU's rows first and exact, the NPU's rest on a multiple of the tile, its tokens padded."""
     graphs = options.padded(matmul.tokens)
     for npu_rows in options.npu_rows(matmul.rows, matmul.tokens):
         gpu_rows = matmul.rows - npu_rows

@@ -26,7 +26,7 @@ _OPENVINO = "openvino:"
 
 
 def pair_names() -> tuple[str, ...]:
-    """The names `open_pair` knows; an OpenVINO pair names its devices after the colon."""
+    """Returns the names `open_pair` knows; an OpenVINO pair names its devices after the colon."""
     return (*_RUNTIMES, "openvino:NPU,GPU")
 
 

@@ -53,11 +53,11 @@ class SharedArena:
 
     @property
     def fd(self) -> int:
-        """The file descriptor, to hand to a child (subprocess `pass_fds`)."""
+        """Returns the file descriptor, to hand to a child (subprocess `pass_fds`)."""
         return self._fd
 
     def allocate(self, name: str, shape: Sequence[int], dtype: DTypeLike) -> NDArray[Any]:
-        """A zeroed array of this name. Raises MeasurementError where it is there already or memory is short."""
+        """Returns a zeroed array of this name. Raises MeasurementError where it is there already or memory is short."""
         directory = dict(self._read())
         if name in directory:
             raise MeasurementError(f"shared array {name!r} is there already: {directory[name][1:]}")
@@ -71,7 +71,7 @@ class SharedArena:
         return self.view(name)
 
     def view(self, name: str) -> NDArray[Any]:
-        """The array of this name, whoever allocated it. Raises MeasurementError where there is none."""
+        """Returns the array of this name, whoever allocated it. Raises MeasurementError where there is none."""
         directory = self._read()
         if name not in self._arrays:
             if name not in directory:

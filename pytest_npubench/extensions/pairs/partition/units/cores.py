@@ -21,8 +21,8 @@ def pin_to(core: int) -> None:
 
 
 def two_cores(cores: tuple[int, int] | None = None) -> tuple[int, int]:
-    """The cores for two units: `cores`, else the last two this process may use (the first ones serve the system's
-    interrupts). Raises DeviceUnavailableError where there are fewer than two."""
+    """Returns the cores for two units: `cores`, else the last two this process may use (the first ones serve the
+    system's interrupts). Raises DeviceUnavailableError where there are fewer than two."""
     if not hasattr(os, "sched_getaffinity"):
         raise DeviceUnavailableError(
             f"a pair of units pins its processes to cores, which {sys.platform} does not offer"
@@ -38,6 +38,6 @@ def two_cores(cores: tuple[int, int] | None = None) -> tuple[int, int]:
 
 
 def last_cache_bytes(core: int, caches: Path = CACHES) -> int:
-    """The largest cache of a core, as the system tells; where it does not, what no chip exceeds."""
+    """Returns the largest cache of a core, as the system tells; where it does not, what no chip exceeds."""
     sizes = (caches / f"cpu{core}" / "cache").glob("index*/size")
     return max((int(size.read_text().strip().removesuffix("K")) * 1024 for size in sizes), default=ON_CHIP_BYTES)

@@ -46,7 +46,7 @@ class CudaStream:
         return self.torch.cuda.stream(self.stream)
 
     def mark(self) -> Any:
-        """A timed event at this place of the stream."""
+        """Returns a timed event at this place of the stream."""
         event = self.torch.cuda.Event(enable_timing=True)
         event.record(self.stream)
         return event

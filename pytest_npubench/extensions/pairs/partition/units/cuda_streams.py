@@ -29,7 +29,7 @@ def open_units(arguments: Mapping[str, Any]) -> LayerUnits:
 
 
 def _streams(torch: Any) -> tuple[tuple[Any, str], tuple[Any, str]]:
-    """A stream for each unit, and what it has of the device in words."""
+    """Returns a stream for each unit, and what it has of the device in words."""
     try:
         (first, num_first), (second, num_second) = split_streams(torch, 0)
     except DeviceUnavailableError as error:

@@ -77,13 +77,13 @@ class HostPair:
     def run_chain(
         self, matmul: Matmul, split: Split, num_times: int, *, mechanism: str
     ) -> tuple[float, tuple[SplitTiming, ...]]:
-        """The split num_times over, each after the one before is whole: seconds of all, and each one's timing."""
+        """Runs the split num_times, each after the one before is whole. Returns seconds of all, and each timing."""
         self._check(mechanism)
         total_s, each = self.call("run_chain", matmul, split, num_times, mechanism)
         return total_s, each
 
     def run_queued(self, matmul: Matmul, split: Split, num_times: int) -> SplitTiming:
-        """The split's parts num_times over without waiting in between, in one submission."""
+        """Runs the split's parts num_times without waiting in between, in one submission."""
         timing: SplitTiming = self.call("run_queued", matmul, split, num_times)
         return timing
 
@@ -113,7 +113,7 @@ class HostPair:
         return self._child.call(method, *arguments, **keywords)
 
     def view(self, name: str) -> NDArray[Any]:
-        """A copy of a named array of the arena."""
+        """Returns a copy of a named array of the arena."""
         return np.array(self._arena.view(name))
 
     def evict(self) -> None:

@@ -155,7 +155,7 @@ class LayerRun:
         self._mask = torch.arange(num_positions) <= positions[:, None]
 
     def _read_outputs(self) -> dict[str, Any]:
-        """The outputs [rows, T] by operator; a fused operator's are its rows in the stage's order."""
+        """Returns the outputs [rows, T] by operator; a fused operator's are its rows in the stage's order."""
         query, kv = (heads * self._shape.head_dim for heads in (self._shape.num_heads, self._shape.num_kv_heads))
         outputs = {name: self._array(self._units.output_name(matmul)) for name, matmul in self._matmuls.items()}
         if "attention_qkv" in outputs:
@@ -166,7 +166,7 @@ class LayerRun:
         return outputs
 
     def _input(self, name: str) -> Any:
-        """The true tokens of the activation that a stage's operators read: [T, cols]"""
+        """Returns the true tokens of the activation that a stage's operators read: [T, cols]"""
         activation = self._units.operand_names(self._matmuls[name])[1]
         return self._array(activation)[: self._tokens]
 

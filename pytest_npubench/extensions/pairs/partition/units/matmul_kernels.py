@@ -90,7 +90,7 @@ def _dequantised(packed: jax.Array, scales: jax.Array) -> jax.Array:
 
 
 def _placed(array: np.ndarray[Any, Any]) -> jax.Array:
-    """The array as jax sees it: in place where its first element is aligned as XLA wants it, else a copy."""
+    """Returns the array as jax sees it: in place where its first element is aligned as XLA wants it, else a copy."""
     return jnp.from_dlpack(array)
 
 

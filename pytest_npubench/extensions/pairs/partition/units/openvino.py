@@ -26,7 +26,7 @@ def open_openvino_pair(
     cores: tuple[int, int] | None = None,
     seed: int = 0,
 ) -> UnitPair:
-    """The pair "openvino:STATIC,DYNAMIC". tile and standard_sizes are those of the static unit.
+    """Returns the pair "openvino:STATIC,DYNAMIC". tile and standard_sizes are those of the static unit.
 
     Raises RegistryError for a name that is none, ConfigError where cores are asked for (OpenVINO's threads cannot be
     put on cores of our choice), DeviceUnavailableError where openvino or a device is missing, or one processor would
@@ -45,7 +45,7 @@ def open_openvino_pair(
 
 
 def device_names(name: str) -> tuple[str, str]:
-    """The static and the dynamic unit's device. Raises RegistryError saying what is allowed."""
+    """Returns the static and the dynamic unit's device. Raises RegistryError saying what is allowed."""
     family, _, devices = name.partition(":")
     names = devices.split(",")
     if family != FAMILY or len(names) != 2 or not all(map(_is_device, names)):

@@ -171,7 +171,7 @@ class OpenVinoPair:
         self._operands[matmul].result[...] = np.nan
 
     def operands(self, matmul: Matmul) -> tuple[Floats, Floats]:
-        """The weight [rows, cols] and the activation [cols, tokens] of a loaded operator."""
+        """Returns the weight [rows, cols] and the activation [cols, tokens] of a loaded operator."""
         operand = self._operands[matmul]
         return operand.weight, operand.tokens[: matmul.tokens].T
 
@@ -247,7 +247,7 @@ class OpenVinoPair:
         return Work(request=request, tensors=tensors, copied=copied)
 
     def _streams(self, units: Iterable[str], rows: int) -> dict[str, list[Work]]:
-        """A product of each unit with a matrix of its own, [rows, STREAM_COLS] x 1 token."""
+        """Returns a product of each unit with a matrix of its own, [rows, STREAM_COLS] x 1 token."""
         work = {}
         for unit in units:
             request = self._requests.make(unit, self._compile(unit, _matmul(rows, STREAM_COLS, 1)), calls_back=False)

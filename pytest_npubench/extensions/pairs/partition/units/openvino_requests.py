@@ -55,7 +55,7 @@ class Requests:
         self._ended: SimpleQueue[str] = SimpleQueue()
 
     def make(self, unit: str, graph: Any, *, calls_back: bool) -> Any:
-        """A request on a compiled graph. Raises MeasurementError where memory is short."""
+        """Returns a request on a compiled graph. Raises MeasurementError where memory is short."""
         with memory_for(f"a request on {self._names[unit]}"):
             request = graph.create_infer_request()
         if calls_back:

@@ -76,7 +76,7 @@ class OperandStore:
         return self._arena.view(name)
 
     def fill(self, name: str, shape: tuple[int, ...], scale: float = 1.0) -> Array:
-        """A named array of seeded normal numbers, made once."""
+        """Returns a named array of seeded normal numbers, made once."""
         if name in self._names:
             return self.view(name)
         array = self._allocated(name, shape)
@@ -91,7 +91,7 @@ class OperandStore:
             array[...] = self._generator(name).standard_normal(shape[-1], dtype=np.float32)
 
     def make_output(self, name: str, shape: tuple[int, ...]) -> str:
-        """An array to write into, made anew where it is there in another shape."""
+        """Returns an array to write into, made anew where it is there in another shape."""
         if name in self._names and self.view(name).shape != shape:
             self._arena.free(name)
             self._names.remove(name)

@@ -24,8 +24,9 @@ Resource = ctypes.c_char * RESOURCE_BYTES
 
 
 def split_streams(torch: Any, device: int, driver: Any = None) -> tuple[tuple[Any, int], tuple[Any, int]]:
-    """A stream with about half of the device's multiprocessors and one with the others, each with their number. They
-    live as long as the process. Raises DeviceUnavailableError where the driver cannot split them, with its error."""
+    """Returns a stream with about half of the device's multiprocessors and one with the others, each with their number.
+
+    They live as long as the process. Raises DeviceUnavailableError where the driver cannot split them."""
     torch.cuda.init()
     asked = _Driver(driver or ctypes.CDLL("libcuda.so.1"))
     handle, groups = ctypes.c_int(), ctypes.c_uint(1)

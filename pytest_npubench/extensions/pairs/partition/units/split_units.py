@@ -183,14 +183,14 @@ class SplitUnits:
         )
 
     def run_queued(self, matmul: Matmul, split: Split, num_times: int) -> SplitTiming:
-        """The split's parts num_times over, the static unit's in one submission: no waiting in between."""
+        """Runs the split's parts num_times, the static unit's in one submission: no waiting in between."""
         work = self.prepared(matmul, split)
         return self.run_prepared(Prepared(gpu_runs=work.gpu_runs * num_times, keys=work.keys * num_times), FLAG)
 
     def run_chain(
         self, matmul: Matmul, split: Split, num_times: int, mechanism: str
     ) -> tuple[float, tuple[SplitTiming, ...]]:
-        """The split num_times over, each after the one before is whole: seconds of all, and each one's."""
+        """Runs the split num_times, each after the one before is whole. Returns seconds of all, and each timing."""
         work = self.prepared(matmul, split)
         began_s = perf_counter()
         each = tuple(self.run_prepared(work, mechanism) for _ in range(num_times))
@@ -200,7 +200,7 @@ class SplitUnits:
         return self._named(matmul).output
 
     def operand_names(self, matmul: Matmul) -> tuple[str, str, str | None]:
-        """The weight's, the activation's, and that of the weight's scales."""
+        """Returns the weight's, the activation's, and that of the weight's scales."""
         names = self._named(matmul)
         return names.weight, names.activation, names.scales
 

@@ -40,7 +40,7 @@ class TorchUnit:
         return lambda: out.copy_(multiply(activation, packed, GROUP, scales).T)
 
     def run(self, runs: Sequence[Callable[[], object]], mechanism: str) -> float | None:
-        """Seconds of all, None where there is nothing to do."""
+        """Returns seconds of all, None where there is nothing to do."""
         if not runs:
             return None
         began_s = perf_counter()
@@ -53,7 +53,7 @@ class TorchUnit:
 
 
 def tensor_of(torch: Any, array: NDArray[Any]) -> Any:
-    """The array as a tensor in place; uint16 as the bfloat16 that it is."""
+    """Returns the array as a tensor in place; uint16 as the bfloat16 that it is."""
     return torch.from_numpy(array).view(torch.bfloat16) if array.dtype == np.uint16 else torch.from_numpy(array)
 
 

@@ -143,7 +143,7 @@ class XlaWorker:
 
     @property
     def copies_s(self) -> tuple[float, ...]:
-        """The seconds of each key of the last awaited submission that went into copying its result."""
+        """Returns the seconds of each key of the last awaited submission that went into copying its result."""
         return self._copies_s
 
     def round_trips_s(self, mechanism: str, num_trips: int) -> tuple[float, ...]:

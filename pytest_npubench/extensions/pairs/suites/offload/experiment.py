@@ -29,5 +29,5 @@ def visits_of(measured: Measured, points: Sequence[VisitPoint], of: type[VisitT]
 
 
 def arm_time(name: str, visits: Mapping[str, Sequence[Figures]], point: str) -> Metric:
-    """The seconds of one arm, to be held against accepted sessions."""
+    """Returns the seconds of one arm, to be held against accepted sessions."""
     return time_metric(name, [visit.total_s for visit in visits[point]])

@@ -55,5 +55,5 @@ _VISITS: Mapping[type[Any], type[Visit]] = {
 
 
 def visit_of(figures: Figures) -> Visit:
-    """The figures as a round keeps them."""
+    """Returns the figures as a round keeps them."""
     return _VISITS[type(figures)](**asdict(figures))

@@ -45,8 +45,8 @@ class PartitionBench:
         earlier: Sequence[Round],
         stage: Callable[[str], None],
     ) -> Mapping[str, str]:
-        """A profile, where anything is to be decided; then weights and graphs of each operator. An operator that cannot
-        be had takes its points along, a split that computes something else its own."""
+        """Returns a profile, where anything is to be decided; then weights and graphs of each operator. An operator
+        that cannot be had takes its points along, a split that computes something else its own."""
         failures = self._decide(points, stage)
         by_matmul: dict[Matmul, dict[str, Split]] = {}
         for point in points:
@@ -76,8 +76,8 @@ class PartitionBench:
     def _profiles(
         self, shapes: Collection[Shape], stage: Callable[[str], None]
     ) -> Mapping[Shape, PartitionProfile | Exception]:
-        """The profile that holds an operator, by its rows and columns, or why there is none: one profile for all of
-        them, one for each where that fails, so that an operator without memory takes no other along."""
+        """Returns the profile that holds an operator, by its rows and columns, or why there is none: one profile for
+        all of them, one for each where that fails, so that an operator without memory takes no other along."""
         try:
             return dict.fromkeys(shapes, self._profile(shapes, stage))
         except (MeasurementError, PartitionError) as error:
@@ -90,7 +90,7 @@ class PartitionBench:
         return profiles
 
     def _profile(self, shapes: Collection[Shape], stage: Callable[[str], None]) -> PartitionProfile:
-        """The profile of the operators with these rows and columns."""
+        """Returns the profile of the operators with these rows and columns."""
         return measure_profile(
             self._units,
             [shape for shape in operators(self._plan.model) if (shape.rows, shape.cols) in shapes],

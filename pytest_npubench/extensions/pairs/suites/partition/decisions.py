@@ -31,7 +31,7 @@ def decision_points(plan: PartitionPlan, matmul: Matmul) -> tuple[OperatorPoint,
 
 
 def decided_point(matmul: Matmul) -> DecisionPoint:
-    """The decision as it is judged."""
+    """Returns the decision as it is judged."""
     return DecisionPoint(matmul=matmul, is_cold=matmul.is_decode)
 
 
@@ -45,7 +45,7 @@ def warm_points(plan: PartitionPlan, matmul: Matmul) -> tuple[OperatorPoint, ...
 
 
 def single_points(plan: PartitionPlan, matmul: Matmul) -> tuple[SplitPoint, SplitPoint]:
-    """The whole operator on the GPU, and on the NPU, as it is judged."""
+    """Returns the whole operator on the GPU, and on the NPU, as it is judged."""
     gpu, npu = (
         SplitPoint(matmul=matmul, split=split, is_cold=matmul.is_decode)
         for split in all_splits(matmul, plan.options, ("gpu_only", "npu_only"))

@@ -29,8 +29,8 @@ class OperatorExperiment(PartitionExperiment):
 def rounds_of(
     measured: Measured, point: CampaignPoint, figure: Callable[[SplitVisit], float | None]
 ) -> tuple[float, ...]:
-    """The median of a split's figure over each round's visits, so that rounds of two points can be paired. Raises
-    MeasurementError with the reason where the point failed, or no visit has that figure."""
+    """Returns the median of a split's figure over each round's visits, so that rounds of two points can be paired.
+    Raises MeasurementError with the reason where the point failed, or no visit has that figure."""
     by_round = [
         [value for visit in visits if (value := figure(visit)) is not None]
         for visits in measured.visits(point.name, SplitVisit)
@@ -42,12 +42,12 @@ def rounds_of(
 
 
 def total_s(measured: Measured, point: CampaignPoint) -> tuple[float, ...]:
-    """The whole time of a split, by round. Raises as rounds_of."""
+    """Returns the whole time of a split, by round. Raises as rounds_of."""
     return rounds_of(measured, point, lambda visit: visit.total_s)
 
 
 def npu_s(measured: Measured, point: CampaignPoint) -> tuple[float, ...]:
-    """The static unit's time for its parts of a split, by round. Raises as rounds_of."""
+    """Returns the static unit's time for its parts of a split, by round. Raises as rounds_of."""
     return rounds_of(measured, point, lambda visit: visit.npu_s)
 
 
@@ -60,7 +60,7 @@ def unit_metrics(
 
 
 def ratio_metric(name: str, over: Sequence[float], under: Sequence[float], *, better: Better = "higher") -> Metric:
-    """The median over rounds of over / under, both of the same round."""
+    """Returns the median over rounds of over / under, both of the same round."""
     ratios = tuple(one / other for one, other in zip(over, under, strict=True))
     return Metric(name=name, unit="ratio", value=statistics.median(ratios), better=better, samples=ratios)
 

@@ -58,6 +58,6 @@ class PartitionSpec:
         return tuple(pair for pair in (self.pair, *self.further_pairs, *self.asked_pairs) if pair == asked)
 
     def size(self, profile: str) -> PartitionSize | None:
-        """The run size of that name; None where the profile splits nothing."""
+        """Returns the run size of that name; None where the profile splits nothing."""
         size = size_of(self.profiles, profile)
         return size and replace(size, models=size.models or self.models)

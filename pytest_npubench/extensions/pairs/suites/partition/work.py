@@ -32,7 +32,7 @@ def impossible(plan: PartitionPlan, points: Sequence[PairPoint], measured: Measu
 
 
 def _peaks(plan: PartitionPlan, dtype: str) -> Peaks:
-    """The peak of fp32 allows for units that compute it in fewer bits; 4-bit weights are multiplied in bfloat16."""
+    """Returns the device's peaks: of fp32 those of units that round it to fewer bits, of 4-bit weights bf16's."""
     peaks = peaks_of(plan.spec, FP32 if dtype == FP32 else BF16)
     cores_flops_per_s = CPU_CORE_FLOPS_PER_S * (os.cpu_count() or 1) * (1 if dtype == FP32 else TILE_UNITS)
     if plan.spec.family == "cpu" and dtype != FP32:

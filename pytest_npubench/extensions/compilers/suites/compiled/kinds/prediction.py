@@ -46,8 +46,8 @@ class CompiledPredictionKind(WorkloadCases):
 
 
 def batch_estimates_s(plan: CompiledPlan, binaries: Binaries, batches: Sequence[BucketPoint]) -> list[float]:
-    """Seconds of each drawn batch, by LENS from estimated TTFT_b and TBT_b (arXiv 2606.18042, Eq. 6 to 9); none where
-    the compiler tells no cycles. What moves the cache is estimated too."""
+    """Returns seconds of each drawn batch, by LENS from estimated TTFT_b and TBT_b (arXiv 2606.18042, Eq. 6 to 9); none
+    where the compiler tells no cycles. What moves the cache is estimated too."""
     from pytest_npubench.predictors.compiler import PREDICTOR
     from pytest_npubench.predictors.profile import BucketProfile, BucketTiming
     from pytest_npubench.predictors.protocol import ProfileSamples

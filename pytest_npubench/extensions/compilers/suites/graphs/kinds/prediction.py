@@ -20,7 +20,7 @@ class GraphPredictionKind(WorkloadCases):
     suite = "graphs"
 
     def points(self, case: Case, plan: PhonePlan) -> tuple[GraphPoint, ...]:
-        """The graphs on the NPU that the workload's batches touch."""
+        """Returns the graphs on the NPU that the workload's batches touch."""
         return plan.graph_points(plan.touched(str(case.axis("workload"))), (MAIN_UNIT,))
 
     def judge(self, case: Case, plan: PhonePlan, measured: Measured) -> Judgement:

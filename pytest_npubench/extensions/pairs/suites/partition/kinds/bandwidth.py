@@ -68,7 +68,7 @@ class BandwidthKind(PartitionExperiment):
 
 
 def _rates(measured: Measured, point: StreamPoint) -> dict[str, tuple[float, ...]]:
-    """The rates by unit, one value a round."""
+    """Returns the rates by unit, one value a round."""
     visits = all_visits(measured, point, StreamVisit)
     rates = {GPU: [visit.gpu for visit in visits], NPU: [visit.npu for visit in visits]}
     return {unit: tuple(rate for rate in own if rate is not None) for unit, own in rates.items()}

@@ -53,7 +53,8 @@ class BucketEdgesDetail:
         return tuple(int(row["tokens"]) for row in self.lengths)
 
     def seconds(self, way: str) -> tuple[float | None, ...]:
-        """The seconds of a way at each length, DECIDED for the solver's split; None without a split of that length."""
+        """Returns the seconds of a way at each length, DECIDED for the solver's split; None without a split of that
+        length."""
         return tuple(row.get(f"{way}_s") for row in self.lengths)
 
 
@@ -61,7 +62,7 @@ class BucketEdgesKind(PartitionExperiment):
     name = "bucket_edges"
 
     def axes(self, plan: PartitionPlan) -> Iterable[Axes]:
-        """The largest operator decides a prefill's time."""
+        """Returns the largest operator, which decides a prefill's time."""
         largest = max(plan.operator_names, key=lambda name: plan.matmul(name, 1).weight_elements)
         return ((("operator", largest),),)
 
@@ -118,7 +119,7 @@ def _matmuls(case: Case, plan: PartitionPlan) -> list[Matmul]:
 
 
 def _baselines(plan: PartitionPlan, matmul: Matmul) -> dict[str, SplitPoint]:
-    """The points by their names in the figure; a strategy without a split of this length is left out."""
+    """Returns the points by their names in the figure; a strategy without a split of this length is left out."""
     points = {}
     for strategy, name in BASELINES.items():
         if splits := all_splits(matmul, plan.options, (strategy,)):

@@ -97,7 +97,7 @@ class LayerPoint(PairPoint):
         return {name: shape.matmul(name, self.tokens) for name in OPERATORS}
 
     def _arms(self, opened: OpenPair) -> tuple[Mapping[str, Split], Mapping[str, Split]]:
-        """The operators' splits: as the solver decided, and all on the static unit."""
+        """Returns the operators' splits: as the solver decided, and all on the static unit."""
         matmuls, options = self._matmuls(opened.plan), opened.plan.options
         decided = {name: opened.decision(matmul).split for name, matmul in matmuls.items()}
         static = {name: next(iter(strategy("npu_only").splits(matmul, options))) for name, matmul in matmuls.items()}
@@ -108,7 +108,7 @@ class LayerPoint(PairPoint):
         return DecoderLayer(opened.units, shape, splits=splits, num_tokens=self.tokens, context=self.context)
 
     def _pass_s(self, opened: OpenPair, splits: Mapping[str, Split]) -> tuple[float, float, float]:
-        """Seconds of a pass, of its synchronisation, and of the dynamic unit alone."""
+        """Returns seconds of a pass, of its synchronisation, and of the dynamic unit alone."""
         layer = self._layer(opened, splits)
         gpu: list[LayerTiming] = []
         runs: list[LayerTiming] = []

@@ -45,7 +45,7 @@ class NpuOrderKind(OperatorExperiment):
     name = "npu_order"
 
     def axes(self, plan: PartitionPlan) -> Iterable[Axes]:
-        """The axes, without operators with as many rows as tokens, where both orders are one shape."""
+        """Returns the axes, without operators with as many rows as tokens, where both orders are one shape."""
         wanted = (
             name for name in plan.operator_names if plan.matmul(name, 1).rows != plan.partition.standard_sizes[-1]
         )

@@ -48,7 +48,7 @@ class OverlapKind(PartitionExperiment):
     name = "overlap"
 
     def points(self, case: Case, plan: PartitionPlan) -> tuple[OverlapPoint, OverlapPoint]:
-        """The smallest operator: there waiting weighs most."""
+        """Returns the smallest operator: there waiting weighs most."""
         smallest = min(plan.operator_names, key=lambda name: plan.matmul(name, 1).weight_elements)
         prefill = plan.matmul(smallest, plan.partition.standard_sizes[0])
         return (

@@ -57,7 +57,7 @@ class PrecisionKind(PartitionExperiment):
     name = "precision"
 
     def axes(self, plan: PartitionPlan) -> Iterable[Axes]:
-        """The axes, without operators whose columns fill no group of 4-bit weights."""
+        """Returns the axes, without operators whose columns fill no group of 4-bit weights."""
         if plan.pair.startswith(OPENVINO):
             return ()
         names = [name for name in plan.operator_names if plan.matmul(name, 1).cols % GROUP == 0]

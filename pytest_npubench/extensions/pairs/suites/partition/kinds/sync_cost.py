@@ -104,7 +104,7 @@ class SyncCostKind(PartitionExperiment):
 
 
 def _trips_s(measured: Measured) -> dict[str, list[float]]:
-    """Seconds of all trips, by mechanism."""
+    """Returns seconds of all trips, by mechanism."""
     trips: dict[str, list[float]] = {}
     for visit in all_visits(measured, TRIPS, RoundTripVisit):
         for mechanism, trips_s in visit.trips_s.items():
@@ -113,7 +113,7 @@ def _trips_s(measured: Measured) -> dict[str, list[float]]:
 
 
 def _splits(plan: PartitionPlan) -> tuple[SplitPoint, ...]:
-    """The GPU and the NPU alone, and half of the rows each under the fastest and the slowest mechanism."""
+    """Returns the GPU and the NPU alone, and half of the rows each under the fastest and the slowest mechanism."""
     matmul = min((plan.matmul(name, 1) for name in plan.operator_names), key=lambda shape: shape.weight_elements)
     halves = row_split(matmul)
     return (

@@ -49,7 +49,7 @@ def operator_of(record: CaseRecord[DetailT]) -> str:
 
 
 def choice_charts(cases: Cases) -> tuple[Chart, ...]:
-    """The map of all decisions that were measured, then the times of each operator, which its cases lead to."""
+    """Returns the map of all decisions that were measured, then the times of each operator, which its cases lead to."""
     decided = sorted(cases.of("solver", SolverDetail), key=lambda case: case.detail.shape[2])
     if not decided:
         return ()

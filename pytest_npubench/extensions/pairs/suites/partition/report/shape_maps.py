@@ -77,7 +77,7 @@ def gpu_map(records: Sequence[CaseRecord[GpuLinearDetail]]) -> Chart | None:
 def side_map(
     orders: Sequence[CaseRecord[NpuOrderDetail]], shapes: Sequence[CaseRecord[NpuShapeDetail]]
 ) -> Chart | None:
-    """A row an operator, a column for each order of the operands and each shape of the weight."""
+    """Returns a row an operator, a column for each order of the operands and each shape of the weight."""
     median = statistics.median
     times_of: dict[str, dict[str, float]] = {}
     for order in orders:
