@@ -23,8 +23,8 @@ def register(backend: Backend) -> None:
 
 
 def backend(family: str) -> Backend:
-    """The family's backend. Raises RegistryError on an unknown family or a file that does not hold its own backend,
-    BrokenEntryError for one of another distribution that cannot be had."""
+    """Returns the family's backend. Raises RegistryError on an unknown family or a file that does not hold its own
+    backend, BrokenEntryError for one of another distribution that cannot be had."""
     if family in families.OF_EXTENSIONS and family not in families.BACKENDS.names():
         return AbsentBackend(family)
     itself: Backend = families.BACKENDS.get(family)
@@ -64,13 +64,13 @@ def why_no_callables(family: str) -> str:
 
 
 def visible(backend: Backend, devices: Sequence[Device]) -> Mapping[str, str]:
-    """The environment in which a process sees these devices alone; empty where the family has no such thing."""
+    """Returns the environment in which a process sees these devices alone; empty where the family has no such thing."""
     hide: Callable[[Sequence[Device]], Mapping[str, str]] | None = getattr(backend, "visible", None)
     return {} if hide is None else hide(devices)
 
 
 def open_torch(backend: Backend, devices: Sequence[Device]) -> Runtime:
-    """A torch runtime on these devices. Raises DeviceUnavailableError where the family has none."""
+    """Returns a torch runtime on these devices. Raises DeviceUnavailableError where the family has none."""
     opener = getattr(backend, "open_torch", None)
     if opener is None:
         raise DeviceUnavailableError(f"{devices[0].id}: no torch runtime for devices of {backend.family}")

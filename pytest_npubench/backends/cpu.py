@@ -149,7 +149,7 @@ def _with_facts(stack: Stack) -> Stack:
 
 
 def processor_name() -> str:
-    """The model name the kernel gives, else the architecture."""
+    """Returns the model name the kernel gives, else the architecture."""
     for line in _read("/proc/cpuinfo").splitlines():
         if line.startswith("model name"):
             return line.partition(":")[2].strip()

@@ -86,7 +86,7 @@ def jax_missing(family: str) -> str:
 
 
 def probe_jax(sought: Sought, timeout_s: float) -> Probe:
-    """The devices of one of the platforms, in jax's order.
+    """Returns the devices of one of the platforms, in jax's order.
 
     The probe is failed where their plugin is installed and did not start: nobody knows then whether there are devices.
     """
@@ -149,7 +149,7 @@ def _none(sought: Sought, platforms: Sequence[str], said: Sequence[str]) -> Prob
 
 
 def _plugins() -> Iterator[str]:
-    """The names of jax's plugins that are installed, and libtpu, which jax knows by itself. Imports none."""
+    """Yields the names of jax's plugins that are installed, and libtpu, which jax knows by itself. Imports none."""
     if find_spec("libtpu") or "TPU_LIBRARY_PATH" in os.environ:
         yield "libtpu"
     if folder := find_spec("jax_plugins"):

@@ -141,7 +141,7 @@ class JaxRuntime:
             jax.extend.backend.clear_backends()
 
     def peak_memory_bytes(self) -> int | None:
-        """The peak that the devices' allocators count from the start of the process; None on a CPU."""
+        """Returns the peak that the devices' allocators count from the start of the process; None on a CPU."""
         counts = [device.memory_stats() or {} for device in self._devices]
         return max((count["peak_bytes_in_use"] for count in counts if "peak_bytes_in_use" in count), default=None)
 
@@ -173,7 +173,8 @@ def _use_compilation_cache(cache_dir: str | None) -> None:
 
 
 def _leaves(value: Any, seen: set[int]) -> list[Any]:
-    """The leaves of jax.tree, and those in fields of dataclasses and in views of mappings, which it overlooks."""
+    """Returns the leaves of jax.tree, and those in fields of dataclasses and in views of mappings, which it
+    overlooks."""
     leaves: list[Any] = jax.tree.leaves([*value] if isinstance(value, (KeysView, ValuesView, ItemsView)) else value)
     for leaf in [leaf for leaf in leaves if hasattr(type(leaf), "__dataclass_fields__")]:
         if id(leaf) not in seen:
@@ -183,8 +184,8 @@ def _leaves(value: Any, seen: set[int]) -> list[Any]:
 
 
 def _compile_settings() -> list[str]:
-    """The settings that change compilation, as "NAME=value": the environment in the order of COMPILE_SETTINGS, then
-    numbers of 64 bits, however they were switched on."""
+    """Returns the settings that change compilation, as "NAME=value": the environment in the order of COMPILE_SETTINGS,
+    then numbers of 64 bits, however they were switched on."""
     values = {name: " ".join(os.environ.get(name, "").split()) for name in COMPILE_SETTINGS}
     wide = ["JAX_ENABLE_X64=1"] if jax.config.jax_enable_x64 else []
     return [*(f"{name}={value}" for name, value in values.items() if value), *wide]

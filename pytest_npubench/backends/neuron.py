@@ -46,7 +46,7 @@ class NeuronBackend:
         return {"NEURON_RT_VISIBLE_CORES": ",".join(str(device.ordinal) for device in devices)}
 
     def telemetry(self, devices: Sequence[Device]) -> Telemetry | None:
-        """The state of these devices, of all where none is named; None without the vendor's tools."""
+        """Returns the state of these devices, of all where none is named; None without the vendor's tools."""
         return PatientTelemetry(NEURON, lambda: NeuronTelemetry(devices)) if which("neuron-ls") else None
 
 
@@ -61,8 +61,8 @@ def _device(ordinal: int, chip: Mapping[str, Any]) -> Device:
 
 
 def _name(chip: object) -> str:
-    """The driver's name of the chip and the instance's type, such as "Inferentia2, Inf2", without parts that are
-    unknown."""
+    """Returns the driver's name of the chip and the instance's type, such as "Inferentia2, Inf2", without parts that
+    are unknown."""
     architecture = SYSFS / f"neuron{chip}" / "info" / "architecture"
     return ", ".join(filter(None, (_read(architecture / name) for name in ("device_name", "instance_type")))) or UNNAMED
 

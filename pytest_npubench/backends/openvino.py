@@ -59,13 +59,14 @@ class OpenVinoBackend:
         return OpenVinoRuntime(devices, cache_dir)
 
     def classes(self, device: Device) -> tuple[str, ...]:
-        """The class of one device: OpenVINO's names of GPUs say iGPU or dGPU, the CPU plugin is of no class."""
+        """Returns the class of one device: OpenVINO's names of GPUs say iGPU or dGPU, the CPU plugin is of no class."""
         if device.name.endswith(CPU_PLUGIN):
             return ()
         return ("gpu",) if "GPU" in device.name else ("npu",)
 
     def telemetry(self, devices: Sequence[Device]) -> Telemetry | None:
-        """The processors' state for the CPU plugin. OpenVINO reports neither clock nor heat of an NPU or a GPU."""
+        """Returns the processors' state for the CPU plugin. OpenVINO reports neither clock nor heat of an NPU or a
+        GPU."""
         return CpuTelemetry() if all(device.name.endswith(CPU_PLUGIN) for device in devices) else None
 
 
@@ -89,12 +90,12 @@ def _devices(rows: list[Any]) -> Probe:
 
 
 def _named(row: dict[str, Any]) -> str:
-    """The name that a hardware file's `match` is compared with."""
+    """Returns the name that a hardware file's `match` is compared with."""
     return f"{row['name']} {CPU_PLUGIN}" if row["id"] == "CPU" else str(row["name"])
 
 
 def _ending(answer: subprocess.CompletedProcess[str]) -> str:
-    """The last words of a process that failed; where a driver crashed it, its signal."""
+    """Returns the last words of a process that failed; where a driver crashed it, its signal."""
     if answer.returncode < 0:
         return guarded.ending(answer.returncode)
     return _last_line(answer.stderr)

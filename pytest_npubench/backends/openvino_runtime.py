@@ -35,7 +35,7 @@ _num_compiles = 0
 
 
 def present() -> list[dict[str, Any]]:
-    """The devices that are there, NPUs first and the CPU last: id, name, uuid and memory_bytes of each."""
+    """Returns the devices that are there, NPUs first and the CPU last: id, name, uuid and memory_bytes of each."""
     core = ov.Core()
     return [
         {
@@ -171,7 +171,7 @@ def compile_failure(error: Exception, device: str) -> str:
 
 
 def reason(error: Exception) -> str:
-    """The words of an OpenVINO exception, without the lines that say where in its source it arose."""
+    """Returns the words of an OpenVINO exception, without the lines that say where in its source it arose."""
     lines = [line.strip() for line in str(error).splitlines()]
     said = [line for line in lines if line and not line.startswith("Exception from ")]
     return " ".join(said) or type(error).__name__
@@ -211,7 +211,7 @@ def _memory(core: Any, device: str) -> int | None:
 
 
 def _property(core: Any, device: str, name: str) -> str | None:
-    """A property as text; None where the plugin does not have it, or its driver fails to answer."""
+    """Returns a property as text; None where the plugin does not have it, or its driver fails to answer."""
     try:
         value = core.get_property(device, name)
     except (RuntimeError, TypeError):

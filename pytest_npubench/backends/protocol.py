@@ -33,7 +33,7 @@ class Device:
 
     @property
     def index(self) -> int:
-        """The device's index for a runtime of this process."""
+        """Returns the device's index for a runtime of this process."""
         return self.ordinal if self.visible_index is None else self.visible_index
 
     @property
@@ -71,7 +71,7 @@ class Stack:
 
 
 def class_of(devices: Sequence[Device]) -> Stack:
-    """A stack of which only the devices' class is known."""
+    """Returns a stack of which only the devices' class is known."""
     name = devices[0].name
     device_class = name if len(devices) == 1 else f"{len(devices)} x {name}"
     return Stack(device_class=device_class, driver=None, runtime=None, compiler=None)
@@ -84,7 +84,7 @@ class Runtime(Protocol):
 
     @property
     def devices(self) -> Sequence[Any]:
-        """The vendor's own device objects."""
+        """Returns the vendor's own device objects."""
         ...
 
     @property
@@ -120,7 +120,7 @@ class Runtime(Protocol):
 
 
 def peak_memory_bytes(runtime: Runtime) -> int | None:
-    """The most bytes that a runtime used; None for a runtime that does not count them."""
+    """Returns the most bytes that a runtime used; None for a runtime that does not count them."""
     count = getattr(runtime, "peak_memory_bytes", None)
     peak_bytes: int | None = None if count is None else count()
     return peak_bytes
@@ -134,7 +134,7 @@ class Backend(Protocol):
     def probe(self, timeout_s: float) -> Probe: ...
 
     def open(self, devices: Sequence[Device], cache_dir: str | None) -> Runtime:
-        """A runtime on these devices; cache_dir holds the persistent compilation cache; None: all cold."""
+        """Returns a runtime on these devices; cache_dir holds the persistent compilation cache; None: all cold."""
         ...
 
     # declares: Family: what is asked of the family before a device is looked for. A backend of another distribution has

@@ -56,8 +56,8 @@ class ServerFacts:
     software: str | None
 
     def model(self, wanted: str | None) -> ServedModel:
-        """The model of that name, listed or not: a proxy lists no aliases, and some servers list none at all. Without a
-        name the only one; raises DeviceUnavailableError naming those that are served."""
+        """Returns the model of that name, listed or not: a proxy lists no aliases, and some servers list none at all.
+        Without a name the only one; raises DeviceUnavailableError naming those that are served."""
         names = [model.name for model in self.models]
         if wanted is None and len(names) == 1:
             return self.models[0]
@@ -86,7 +86,7 @@ class Reply:
 
     @property
     def document(self) -> Any:
-        """The body as JSON; None where it is no JSON."""
+        """Returns the body as JSON; None where it is no JSON."""
         try:
             return json.loads(self.body)
         except (ValueError, RecursionError):  # nested deeper than any answer
@@ -190,7 +190,7 @@ def reply_of(address: ServerAddress, url: str, deadline_s: float) -> Reply:
 
 
 def _connected(address: ServerAddress, port: int, deadline_s: float) -> socket.socket:
-    """A connection to the first of the host's addresses that accepts one. Raises OSError, ConfigError."""
+    """Returns a connection to the first of the host's addresses that accepts one. Raises OSError, ConfigError."""
     tls = address.tls() if urlsplit(address.url).scheme == "https" else None
     refused: OSError = TimeoutError("timed out")
     for family, kind, protocol, _, where in socket.getaddrinfo(address.host, port, type=socket.SOCK_STREAM):

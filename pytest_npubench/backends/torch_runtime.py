@@ -78,7 +78,7 @@ class TorchRuntime:
         return None
 
     def _kernels(self) -> list[str]:
-        """The settings that decide which kernels run."""
+        """Returns the settings that decide which kernels run."""
         if self._family == "cuda":
             from torch.nn import attention  # takes two seconds, which a CPU need not wait
 

@@ -71,7 +71,7 @@ class TpuBackend:
 
 
 def _identified(device: Device, chips: Sequence[int]) -> Device:
-    """The device as it is called on the whole host. A campaign's process is shown that chip alone."""
+    """Returns the device as it is called on the whole host. A campaign's process is shown that chip alone."""
     if TWO_DEVICES_A_CHIP.search(device.name) or device.ordinal >= len(chips):
         unidentified = "TPU_VISIBLE_CHIPS does not tell which half of which chip it is"
         return dataclasses.replace(device, unidentified=unidentified)

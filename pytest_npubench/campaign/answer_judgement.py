@@ -172,12 +172,12 @@ def _token_words(visit: AnswerVisit) -> str:
 
 
 def _with_pair(pairs: Pairs) -> dict[str, list[float]]:
-    """The distances of each pair's prompts, without prompts that lack the pair."""
+    """Returns the distances of each pair's prompts, without prompts that lack the pair."""
     return {name: distances for name, apart in pairs.items() if (distances := [far for far in apart if far != NO_PAIR])}
 
 
 def _lengths(visit: AnswerVisit, apart: Iterable[float], is_wrong: Callable[[float], bool]) -> tuple[int, ...]:
-    """The lengths of the prompts whose pair is wrong."""
+    """Returns the lengths of the prompts whose pair is wrong."""
     return tuple(length for length, one in zip(visit.lengths, apart, strict=True) if one != NO_PAIR and is_wrong(one))
 
 

@@ -65,7 +65,7 @@ class AnswerVisit(Visit):
 
     @classmethod
     def of_columns(cls, columns: Columns) -> tuple[AnswerVisit, ...]:
-        """The last check, where a round has several. Raises MeasurementError where columns are missing."""
+        """Returns the last check, where a round has several. Raises MeasurementError where columns are missing."""
 
         def pairs(prefix: str) -> Pairs:
             return {
@@ -96,7 +96,7 @@ class AnswerVisit(Visit):
 
     @property
     def num_positions(self) -> int:
-        """The number of positions of each prompt."""
+        """Returns the number of positions of each prompt."""
         from pytest_npubench.engines.probe import NUM_FIXED
 
         return len(self.logits) // (len(self.lengths) * NUM_FIXED)

@@ -124,8 +124,8 @@ def _from_the_first(call: RepeatedCall, rounds: int) -> tuple[float, ...]:
 
 
 def _iterations(call: RepeatedCall, latest_s: float) -> int:
-    """The smallest power of two of calls that lasts long enough for the clock: a power, so that it seldom changes from
-    run to run. 1 for a call that takes no time at all."""
+    """Returns the smallest power of two of calls that lasts long enough for the clock: a power, so that it seldom
+    changes from run to run. 1 for a call that takes no time at all."""
     long_enough_s = max(SHORTEST_SAMPLE_S, STEPS_A_SAMPLE * clock_step_s())
     if latest_s >= max(LONG_FOR_CERTAIN_S, long_enough_s):
         return 1
@@ -143,7 +143,7 @@ def _shortest_s(call: RepeatedCall, num_calls: int) -> float:
 def _attempts(
     take: Callable[[], tuple[float, ...]], watch: Watch | None, most: int = MAX_ATTEMPTS
 ) -> tuple[tuple[float, ...], Watched, int]:
-    """The samples of the last attempt, what was seen meanwhile, and how many attempts there were."""
+    """Returns the samples of the last attempt, what was seen meanwhile, and how many attempts there were."""
     if watch is None:
         return take(), Watched(), 1
     for attempt in range(most):

@@ -92,7 +92,7 @@ class Campaign:
         self._next_round = 0
 
     def measured(self) -> Measured:
-        """The samples of all points; what a point or the bench raises fails its points."""
+        """Returns the samples of all points; what a point or the bench raises fails its points."""
         if self._measured is None:
             measured, complete = self._resumed()
             self._measured = measured if complete else self._measure(measured)
@@ -163,7 +163,7 @@ class Campaign:
         return bench
 
     def _warm_up(self, bench: Bench[Any], measured: Measured) -> dict[str, float]:
-        """Seconds of each point once warm. A point that fails here is left out of the rounds."""
+        """Returns seconds of each point once warm. A point that fails here is left out of the rounds."""
         durations_s: dict[str, float] = {}
         unsteady = []
         for index, point in enumerate(self.points):
@@ -211,7 +211,7 @@ class Campaign:
         durations_s: Mapping[str, float],
         watch: Watch,
     ) -> tuple[dict[str, tuple[float, ...]], dict[str, str], float, Watched]:
-        """A round between two looks at the device. Raises DeviceUnavailableError where the device is lost."""
+        """Returns a round between two looks at the device. Raises DeviceUnavailableError where the device is lost."""
         choose = getattr(bench, "visits", None)
         visits = choose(points, measured, durations_s) if choose else {}
         num_samples = sum(num_visits(point, durations_s, visits) for point in points)

@@ -71,7 +71,7 @@ def _taken(device: Device, timeout_s: float) -> socket.socket:
 
 
 def lock_name(device: Device) -> bytes:
-    """The device's own name wherever it is counted, else its number; a hash of one that is too long."""
+    """Returns the device's own name wherever it is counted, else its number; a hash of one that is too long."""
     identity = device.uuid or device.id
     name = "/".join(("pytest-npubench", os.environ.get(SCOPE, ""), identity)).encode(errors="surrogateescape")
     if len(name) > MAX_NAME_BYTES:
@@ -80,7 +80,7 @@ def lock_name(device: Device) -> bytes:
 
 
 def _bound(device: Device, name: bytes) -> socket.socket | None:
-    """The socket that has the name now; None where another has it."""
+    """Returns the socket that has the name now; None where another has it."""
     lock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         lock.bind(name)
@@ -112,7 +112,7 @@ def _program(pid: int) -> str:
 
 
 def user_name(uid: int) -> str:
-    """The user's name; "user 54321" for one without a name, as in a container."""
+    """Returns the user's name; "user 54321" for one without a name, as in a container."""
     import pwd
 
     try:

@@ -63,7 +63,7 @@ class MemoryModel(Protocol):
     """What a suite's campaigns need. Each raises RegistryError on a model that no shape has."""
 
     def campaign_need(self, plan: Any) -> MemoryNeed | None:
-        """The bytes of a whole campaign on each device; None where they are unknown or not on this machine."""
+        """Returns the bytes of a whole campaign on each device; None where they are unknown or not on this machine."""
         ...
 
     def too_large(self, case: Case, kind: CaseKind[Any], plan: Any, whole: MemoryNeed, room: MemoryRoom) -> str:

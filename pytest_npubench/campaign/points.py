@@ -101,6 +101,6 @@ class Measured:
         return Samples(name=name, samples_s=tuple(value for row in self.rounds for value in row.get(name, ())))
 
     def round_means_s(self, name: str) -> tuple[float, ...]:
-        """The mean of each round that visited the point."""
+        """Returns the mean of each round that visited the point."""
         self.samples(name)
         return tuple(sum(row[name]) / len(row[name]) for row in self.rounds if row.get(name))

@@ -55,7 +55,7 @@ class CampaignPlan(Protocol):
 
     @property
     def framework(self) -> str:
-        """The runtime that opens the device: "jax", "torch", or the name of an engine."""
+        """Returns the runtime that opens the device: "jax", "torch", or the name of an engine."""
         ...
 
     @property
@@ -105,7 +105,7 @@ class Bench(Protocol[PointT]):
         ...
 
     def warm_up(self, point: PointT) -> tuple[float, bool]:
-        """The seconds of a warm visit, and whether it became steady."""
+        """Returns the seconds of a warm visit, and whether it became steady."""
         ...
 
     def sample(self, point: PointT, round_index: int) -> Visit:
@@ -134,7 +134,7 @@ class FrozenWorkload(Protocol):
 
 
 def campaign_digest(plan: CampaignPlan, points: Sequence[CampaignPoint]) -> str:
-    """A hash of what the campaign measures: rounds of equal digest may be continued."""
+    """Returns a hash of what the campaign measures: rounds of equal digest may be continued."""
     definitions = [point.definition for point in points if point.definition is not None]
     body = [plan.key, plan.settings, sorted(map(json.dumps, definitions))]
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()[:12]
@@ -161,7 +161,7 @@ class CaseKind(Protocol[PlanT]):
     suite: str
 
     def axes(self, plan: PlanT) -> Iterable[Axes]:
-        """The kind's own parameters of each case, the same on every machine."""
+        """Returns the kind's own parameters of each case, the same on every machine."""
         ...
 
     def points(self, case: Case, plan: PlanT) -> tuple[CampaignPoint, ...]:
@@ -169,7 +169,7 @@ class CaseKind(Protocol[PlanT]):
         ...
 
     def judge(self, case: Case, plan: PlanT, measured: Measured) -> Judgement:
-        """The case's verdict. Raises MeasurementError where its points failed: the case is then invalid."""
+        """Returns the case's verdict. Raises MeasurementError where its points failed: the case is then invalid."""
         ...
 
     def settled(self, case: Case, plan: PlanT, measured: Measured) -> bool:

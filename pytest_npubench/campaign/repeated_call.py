@@ -49,7 +49,7 @@ class RepeatedCall:
         """What the first call returned, or what was awaited of it."""
 
     def first_s(self) -> float:
-        """Seconds of the first call, which finds out whether there is something to await.
+        """Returns seconds of the first call, which finds out whether there is something to await.
 
         Raises MeasurementError where the result has done nothing yet, or is to be awaited within a running event loop.
         """
@@ -66,7 +66,7 @@ class RepeatedCall:
         return took_s
 
     def seconds(self, num_calls: int) -> float:
-        """Seconds of so many calls in a row together, each waited for, all with the same arguments. After
+        """Returns seconds of so many calls in a row together, each waited for, all with the same arguments. After
         first_s()."""
         if self._loop is not None:
             return self._loop.run_until_complete(self._await_each(num_calls))
@@ -86,8 +86,8 @@ class RepeatedCall:
         return perf_counter() - started_s
 
     def _inputs(self) -> tuple[Any, ...]:
-        """The arguments, behind those that the setup makes anew, whose arrays are there before the clock is read.
-        Raises MeasurementError where the setup returns no tuple."""
+        """Returns the arguments, behind those that the setup makes anew, whose arrays are there before the clock is
+        read. Raises MeasurementError where the setup returns no tuple."""
         if self._setup is None:
             return self._arguments
         fresh = self._setup()
@@ -112,7 +112,7 @@ class RepeatedCall:
 
 
 def clock_step_s() -> float:
-    """The least time between two readings of the clock in a row: its resolution, and what a reading costs."""
+    """Returns the least time between two readings of the clock in a row: its resolution, and what a reading costs."""
     readings = [perf_counter() for _ in range(CLOCK_READINGS)]
     steps_s = [after - before for before, after in pairwise(readings) if after > before]
     return min(steps_s, default=0.0)
@@ -167,7 +167,8 @@ def _check_parts(value: Any) -> None:
 
 
 def _new_loop(value: Any) -> asyncio.AbstractEventLoop:
-    """A new event loop. Raises MeasurementError where the test runs on one itself: nobody would await `value`."""
+    """Returns a new event loop. Raises MeasurementError where the test runs on one itself: nobody would await
+    `value`."""
     import asyncio
 
     try:

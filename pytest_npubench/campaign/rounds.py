@@ -62,7 +62,7 @@ def _order(nums: Sequence[int], places: random.Random) -> list[int]:
 
 
 def num_visits(point: CampaignPoint, durations_s: Mapping[str, float], visits: Mapping[str, int]) -> int:
-    """The number of a point's visits in one round: as `visits` has it, else as the point says."""
+    """Returns the number of a point's visits in one round: as `visits` has it, else as the point says."""
     return visits[point.name] if point.name in visits else point.visits(durations_s[point.name])
 
 

@@ -129,7 +129,7 @@ class ServedBlock(Visit):
 
     @property
     def ttfts_s(self) -> list[float]:
-        """The TTFT of each request with a first token."""
+        """Returns the TTFT of each request with a first token."""
         return [record.ttft_s for record in self.records if record.token_times_s]
 
     @property
@@ -143,11 +143,11 @@ class ServedBlock(Visit):
 
     @property
     def num_tokens(self) -> int:
-        """The tokens of all prompts and answers."""
+        """Returns the tokens of all prompts and answers."""
         return self.num_output_tokens + sum(record.prompt_tokens or 0 for record in self.records)
 
     def columns(self) -> Columns:
-        """The columns that are not empty; times are rounded to microseconds."""
+        """Returns the columns that are not empty; times are rounded to microseconds."""
         records, limits = self.records, () if self.slo is None else (self.slo.ttft_s, self.slo.tbt_s)
         columns: dict[str, Sequence[float]] = {
             f"request.{name}": [_number(getattr(record, name), record) for record in records]
@@ -294,7 +294,7 @@ def _aborted(records: Sequence[RequestRecord]) -> dict[str, Sequence[float]]:
 
 
 def _num_times(record: RequestRecord) -> int:
-    """The number of known times; each needs the one before. A server does not report its scheduling."""
+    """Returns the number of known times; each needs the one before. A server does not report its scheduling."""
     if record.dispatched_s is None:
         return 0
     return 1 if record.scheduled_s is None and not record.num_tokens else NUM_BEFORE_TOKENS + record.num_tokens

@@ -22,19 +22,20 @@ MARGIN = 0.10
 
 
 def attained(block: ServedBlock) -> float:
-    """The share of a block's requests that attained. Raises MeasurementError where it has no limits."""
+    """Returns the share of a block's requests that attained. Raises MeasurementError where it has no limits."""
     return attainment_split(block.records, block.limits)[0]
 
 
 def capacity_of(rounds: Sequence[Sequence[ServedBlock]], target: float) -> Capacity:
-    """The capacity within the rates tried, by the blocks of all rounds."""
+    """Returns the capacity within the rates tried, by the blocks of all rounds."""
     runs = [run for index, blocks in enumerate(rounds) for run in _runs(blocks, index)]
     rates = [run.rate_per_s for run in runs]
     return estimate(runs, low=min(rates), high=max(*rates, 1.01 * min(rates)), target=target)
 
 
 def capacity_metric(name: str, capacity: Capacity, rounds: Iterable[Sequence[ServedBlock]]) -> Metric:
-    """The pooled curve's capacity, or where it does not cross the mean of what rounds know; a sample a round."""
+    """Returns the pooled curve's capacity, or where it does not cross the mean of what rounds know; a sample a
+    round."""
     samples = tuple(round_capacity(blocks, capacity.target) for blocks in rounds)
     mean = math.exp(fmean(map(math.log, samples)))
     return Metric(

@@ -36,7 +36,7 @@ def lengths(name: str, num_requests: int, seed: int, max_total_tokens: int) -> t
 def block(
     name: str, num_requests: int, rate_per_s: float, *, round_index: int, max_total_tokens: int, cv: float | None = None
 ) -> tuple[ServingRequest, ...]:
-    """The requests of one block; cv None: Poisson arrivals, else gamma arrivals of that CV."""
+    """Returns the requests of one block; cv None: Poisson arrivals, else gamma arrivals of that CV."""
     seed = crc32(f"{name}/{round_index}".encode())
     times = poisson(rate_per_s, num_requests, seed) if cv is None else gamma(rate_per_s, cv, num_requests, seed)
     return load_of(times, lengths(name, num_requests, seed, max_total_tokens))

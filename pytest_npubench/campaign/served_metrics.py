@@ -40,7 +40,7 @@ class SloDetail:
 def reported(
     blocks: Sequence[BlockT], summary: Callable[[BlockT], Sequence[ServingMetric]]
 ) -> tuple[tuple[Metric, ...], Mapping[str, ServedFigure]]:
-    """The metrics that have a value, and by name all figures, with their definitions, intervals and notes."""
+    """Returns the metrics that have a value, and by name all figures, with their definitions, intervals and notes."""
     whole = summary(pooled(blocks))
     of_each = [{metric.name: metric.value for metric in summary(block)} for block in blocks]
     metrics = (_metric(metric, [values[metric.name] for values in of_each]) for metric in whole)
@@ -48,7 +48,7 @@ def reported(
 
 
 def missed(metrics: Iterable[Metric]) -> float:
-    """The share of the arrived requests that missed their limits, of metrics of requests that had any."""
+    """Returns the share of the arrived requests that missed their limits, of metrics of requests that had any."""
     return 1 - next(metric.value for metric in metrics if metric.name == "slo_attainment")
 
 
@@ -83,8 +83,8 @@ def _figure(metric: ServingMetric) -> ServedFigure:
 
 
 def block_work(blocks: Sequence[ServedBlock]) -> dict[str, float]:
-    """The shares of work that repeat between blocks of one size: tokens that ran and came back, over those asked for. A
-    share of which nothing was counted is left out.
+    """Returns the shares of work that repeat between blocks of one size: tokens that ran and came back, over those
+    asked for. A share of which nothing was counted is left out.
 
     Worked example: 60 requests of 6,000 prompt tokens and 1,260 answer tokens under layered prefill in two groups of
     layers run 12,000 prompt tokens through half of the layers each, and 1,200 decode rows, for the first token of an

@@ -36,7 +36,7 @@ def parse_shard(text: str) -> tuple[int, int]:
 
 
 def shard(groups: Sequence[tuple[str, float | None]], index: int, count: int) -> frozenset[str]:
-    """The names of the groups that shard `index` of `count` (from 1) runs.
+    """Returns the names of the groups that shard `index` of `count` (from 1) runs.
 
     groups are (name, seconds or None where unknown), in any order. Raises ConfigError for a shard that does not exist,
     a name that stands twice, or a duration that is negative or not finite.
@@ -65,7 +65,7 @@ def known_durations(journal: Journal | None) -> dict[str, float]:
 
 
 def group_of(record: Mapping[str, Any]) -> str:
-    """The group of a journal's case record: its campaign's key HARDWARE-MODEL-bN, or an own case's node id.
+    """Returns the group of a journal's case record: its campaign's key HARDWARE-MODEL-bN, or an own case's node id.
 
     An own case's key names the hardware found, which is not known when shards are made.
     """
@@ -94,7 +94,7 @@ def _hash(text: str) -> int:
 
 
 def _session_durations(session: Session) -> dict[str, float]:
-    """The first case of a campaign measures it for all, so only their sum says how long it takes."""
+    """Returns the first case of a campaign measures it for all, so only their sum says how long it takes."""
     sums: dict[str, float] = {}
     for record in case_records((session,)):
         if record.get("resumed") or record["verdict"]["kind"] == "invalid":

@@ -35,7 +35,7 @@ class Visit:
     signed: ClassVar[bool] = False
 
     def columns(self) -> Columns:
-        """The visit's numbers as a round keeps them; fields without a value are left out."""
+        """Returns the visit's numbers as a round keeps them; fields without a value are left out."""
         columns: dict[str, Sequence[float]] = {}
         for name, how in _fields(type(self)).items():
             value = getattr(self, name)
@@ -45,7 +45,8 @@ class Visit:
 
     @classmethod
     def of_columns(cls: type[VisitT], columns: Columns) -> tuple[VisitT, ...]:
-        """The visits that left these columns in one round. Raises MeasurementError on columns of another class."""
+        """Returns the visits that left these columns in one round. Raises MeasurementError on columns of another
+        class."""
         kinds = _fields(cls)
         if any(how.is_series for how in kinds.values()):
             return (cls(**{name: _value(cls, name, how, columns) for name, how in kinds.items()}),)
@@ -84,7 +85,7 @@ class Timing(Visit):
 
 
 def columns_of(row: Round, name: str) -> Round:
-    """The columns of the point of that name in a round, by the part behind the name."""
+    """Returns the columns of the point of that name in a round, by the part behind the name."""
     prefix = f"{name}/"
     columns = {key.removeprefix(prefix): values for key, values in row.items() if key.startswith(prefix)}
     return {"": row[name], **columns} if name in row else columns
@@ -103,7 +104,7 @@ class _Field:
 
 
 def _fields(of: type[Visit]) -> dict[str, _Field]:
-    """The fields of a visit, by name."""
+    """Returns the fields of a visit, by name."""
     return _cached_fields(cast(Hashable, of))  # mypy takes the class for one of its records, of which some are mutable
 
 
@@ -122,7 +123,7 @@ def _how(hint: Any) -> _Field:
 
 
 def _value(of: type[Visit], name: str, how: _Field, columns: Columns) -> Any:
-    """A visit's field, of a round that visited once."""
+    """Returns a visit's field, of a round that visited once."""
     values = columns.get(name, ())
     if how.is_series:
         return tuple(map(how.number, values))

@@ -18,7 +18,7 @@ def warm_up(
     max_repeats: int = MAX_REPEATS,
     max_s: float = MAX_S,
 ) -> tuple[float, bool]:
-    """The latest sample in seconds, and whether the last three lay within TOLERANCE of the smallest of them.
+    """Returns the latest sample in seconds, and whether the last three lay within TOLERANCE of the smallest of them.
 
     At least two samples are taken where max_repeats allows; then it ends when steady, after max_repeats, or once max_s
     were spent. `earlier` are samples that were taken before; they count.

@@ -63,7 +63,7 @@ class AbFolder:
             self.journal(name).replace(self.path / f"{name}.failed.jsonl")
 
     def last_line(self, name: str) -> str:
-        """The last line of the process's output; empty where there is none."""
+        """Returns the last line of the process's output; empty where there is none."""
         try:
             lines = self.log(name).read_text(encoding="utf-8", errors="replace").splitlines()
         except OSError:

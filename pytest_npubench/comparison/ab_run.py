@@ -54,7 +54,7 @@ class AbRun:
 
 
 def schedule(num_pairs: int) -> tuple[Process, ...]:
-    """A B B A A B B A ...: each pair begins with the side that the one before ended with."""
+    """Returns a B B A A B B A ...: each pair begins with the side that the one before ended with."""
     return tuple(
         Process(pair=pair, side=side)
         for pair in range(1, num_pairs + 1)
@@ -168,7 +168,7 @@ class _Runner:
 
 
 def _wait(guarded: Guarded) -> int:
-    """The exit status. An interrupt of this process interrupts the other too, and ends it a moment later."""
+    """Returns the exit status. An interrupt of this process interrupts the other too, and ends it a moment later."""
     try:
         return guarded.process.wait()
     finally:
@@ -185,5 +185,5 @@ def _clock(duration_s: float) -> str:
 
 
 def _environment() -> dict[str, str]:
-    """A step of GitHub Actions is told what came of the comparison, and not each of its runs."""
+    """Returns a step of GitHub Actions is told what came of the comparison, and not each of its runs."""
     return {name: value for name, value in os.environ.items() if name != "GITHUB_STEP_SUMMARY"}

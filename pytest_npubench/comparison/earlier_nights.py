@@ -80,7 +80,7 @@ class EarlierNights:
 
     @classmethod
     def of_history(cls, rows: Collection[SeriesRow]) -> EarlierNights:
-        """The nights of all compared metrics in a history."""
+        """Returns the nights of all compared metrics in a history."""
         places: dict[str, set[tuple[str, str]]] = {}
         for row in rows:
             places.setdefault(row.session, set()).add((row.device, row.fingerprint.digest() if row.fingerprint else ""))
@@ -114,13 +114,13 @@ class EarlierNights:
         return EarlierNights(nights=nights, from_future=tuple(dict.fromkeys((*self.from_future, *other.from_future))))
 
     def of(self, case: str, digest: str, metric: str, aliases: Aliases) -> tuple[Night, ...]:
-        """The nights of a metric, under all names that its case had."""
+        """Returns the nights of a metric, under all names that its case had."""
         rows = [self.nights.get((name, of, metric), ()) for name, of in aliases.names(case, digest)]
         return tuple(sorted(chain.from_iterable(rows), key=lambda night: night.began_at))
 
 
 def row_observation(row: SeriesRow) -> Observation:
-    """The metric of a history's row as it was observed."""
+    """Returns the metric of a history's row as it was observed."""
     return Observation(
         case=row.case,
         digest=row.digest,

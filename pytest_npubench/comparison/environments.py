@@ -68,7 +68,7 @@ def environment_differences(old: Environment, new: Environment) -> tuple[str, ..
 
 
 def find_environment(option: str, text: str) -> Environment:
-    """The environment of an interpreter, or of a virtual environment's folder, named by a command line option.
+    """Returns the environment of an interpreter, or of a virtual environment's folder, named by a command line option.
 
     Raises EnvironmentUnusableError where it is none, does not start, or lacks the plugin.
     """
@@ -100,7 +100,8 @@ def _environment(option: str, python: Path, output: str) -> Environment:
 
 
 def _interpreter(option: str, text: str) -> Path:
-    """The interpreter's path as it was given, not the target of a link: the path leads to its virtual environment."""
+    """Returns the interpreter's path as it was given, not the target of a link: the path leads to its virtual
+    environment."""
     path = Path(text)
     if path.is_dir():
         inside = [path / "bin" / "python", path / "Scripts" / "python.exe"]

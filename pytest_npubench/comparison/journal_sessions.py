@@ -21,7 +21,7 @@ Origin = tuple[str, str]  # device, fingerprint digest
 
 
 def journal_sessions(label: str, journal: Journal, wanted: str | None = None) -> Side:
-    """The finished runs as a side; only the run of the session `wanted` where one is named.
+    """Returns the finished runs as a side; only the run of the session `wanted` where one is named.
 
     Raises JournalError where that session has no cases or its run is damaged, and for a record that cannot be read.
     """

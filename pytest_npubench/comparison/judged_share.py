@@ -34,7 +34,7 @@ class JudgedShare:
 
     @classmethod
     def of(cls, records: Iterable[Mapping[str, Any]]) -> JudgedShare:
-        """The share of a run's case records."""
+        """Returns the share of a run's case records."""
         judgeable = [
             verdicts
             for record in records
@@ -61,7 +61,8 @@ class JudgedShare:
 
     @property
     def unjudged(self) -> str:
-        """The most frequent reason of unjudged cases, with its count: "41 of 56 incomparable: driver 1 -> 2"."""
+        """Returns the most frequent reason of unjudged cases, with its count: "41 of 56 incomparable: driver 1 ->
+        2"."""
         if not self.reasons:
             return ""
         (kind, reason), number = Counter(self.reasons).most_common(1)[0]
@@ -94,6 +95,6 @@ def _is_judged(kinds: set[str]) -> bool:
 
 
 def _first(verdicts: list[tuple[str, str]]) -> tuple[str, str]:
-    """The reason that says most: another key before too few sessions, both before none."""
+    """Returns the reason that says most: another key before too few sessions, both before none."""
     by_reason = (verdict for kind in UNJUDGED for verdict in verdicts if verdict[0] == kind)
     return next(by_reason, verdicts[0] if verdicts else ("not compared", "no metric was compared"))

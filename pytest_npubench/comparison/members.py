@@ -64,8 +64,8 @@ class Common:
 
 
 def common(old: Sequence[SideSession], new: Sequence[SideSession], metrics: Collection[str] = ()) -> Common:
-    """The metrics of both sides: all, or the named ones, the canaries' and the answers'. Raises ConfigError where there
-    is no metric of that name, or no case on both sides.
+    """Returns the metrics of both sides: all, or the named ones, the canaries' and the answers'. Raises ConfigError
+    where there is no metric of that name, or no case on both sides.
 
     Raises ConfigError where there is no metric of that name, or no case on both sides.
     """
@@ -116,7 +116,7 @@ def _num_cases(by_key: Mapping[Key, BySession]) -> str:
 
 
 def _definition(before: BySession, after: BySession) -> Observation:
-    """The newest observation."""
+    """Returns the newest observation."""
     _, newest = list(after.values())[-1]
     if newest.digest == ANY_DIGEST:
         return replace(newest, digest=list(before.values())[-1][1].digest)
@@ -134,7 +134,7 @@ def _incomparable(before: BySession, definition: Observation) -> Verdict | None:
 
 
 def _like(by_session: BySession, definition: Observation) -> Sessions:
-    """The sessions that measured the same quantity of the same definition of the case."""
+    """Returns the sessions that measured the same quantity of the same definition of the case."""
     return {
         name: observation.processes
         for name, (_, observation) in by_session.items()

@@ -53,7 +53,7 @@ class _Shards:
 
 
 def in_doubt_together(rows: Iterable[SeriesRow]) -> tuple[InDoubt, ...]:
-    """The cases in doubt over all sessions of a history, or of some days."""
+    """Returns the cases in doubt over all sessions of a history, or of some days."""
     sessions: dict[str, list[SeriesRow]] = {}
     for row in rows:
         sessions.setdefault(row.session, []).append(row)

@@ -96,7 +96,7 @@ def is_canary(case: str) -> bool:
 
 
 def of_record(record: Mapping[str, Any]) -> Iterator[Observation]:
-    """The metrics of a journal's case record that are compared. Raises JournalError where they cannot be read."""
+    """Yields the metrics of a journal's case record that are compared. Raises JournalError for what it cannot read."""
     is_disturbed = record.get("is_partly_disturbed") is True
     try:
         metrics = metrics_of(record.get("metrics", {}))
@@ -140,7 +140,7 @@ class History:
 
     @property
     def since(self) -> str | None:
-        """The first session, accepted or pending, of the change that is there still."""
+        """Returns the first session, accepted or pending, of the change that is there still."""
         if self.changed is None or self.changed.since is None:
             return None
         names, begin = [*self.sessions, *self.pending], self.changed.since
@@ -148,7 +148,7 @@ class History:
 
     @property
     def before_change(self) -> History:
-        """The accepted sessions alone, up to that change."""
+        """Returns the accepted sessions alone, up to that change."""
         names = list(self.sessions)
         end = names.index(self.since) if self.since in names else len(names)
         return History(sessions={name: self.sessions[name] for name in names[:end]})
@@ -220,7 +220,7 @@ def _still_red(verdict: Verdict, history: History) -> Verdict:
 
 
 def judge_alone(observation: Observation, sessions: Sequence[Session]) -> Verdict:
-    """The verdict of a metric that needs no statistics, by itself; sessions oldest first."""
+    """Returns the verdict of a metric that needs no statistics, by itself; sessions oldest first."""
     if observation.gate == "exact":
         from pytest_npubench.verdict.exact import judge_exact
 
@@ -248,8 +248,8 @@ def answer_distance(observation: Observation, sessions: Sequence[Session]) -> fl
 def _with_spread(
     family: Iterable[Observation], histories: Mapping[Key, History], verdicts: Mapping[Key, Verdict]
 ) -> dict[Key, Verdict]:
-    """The verdicts of metrics whose samples tell something beside their better quartile. What fresh processes by
-    themselves do not show is in doubt."""
+    """Returns the verdicts of metrics whose samples tell something beside their better quartile. What fresh processes
+    by themselves do not show is in doubt."""
     from pytest_npubench.verdict.spread import spread_alarms
 
     groups: dict[str, dict[str, Observation]] = {}

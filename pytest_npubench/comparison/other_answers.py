@@ -17,7 +17,7 @@ Judged = Iterable[tuple[Observation, Verdict]]
 
 
 def campaigns_with_other_answers(judged: Judged) -> frozenset[str]:
-    """The campaigns of which a metric of answers regressed."""
+    """Returns the campaigns of which a metric of answers regressed."""
     return frozenset(
         campaign_of(observation.case)
         for observation, verdict in judged

@@ -86,17 +86,17 @@ class Comparison:
 
     @property
     def counted(self) -> tuple[Row, ...]:
-        """The rows that the share of the undecided is of: the canaries only where nothing else was compared."""
+        """Returns the rows that the share of the undecided is of: the canaries only where nothing else was compared."""
         return (*self.answers, *self.rows) or self.canaries
 
     @property
     def other_answers(self) -> tuple[str, ...]:
-        """The campaigns whose model answers otherwise in B."""
+        """Returns the campaigns whose model answers otherwise in B."""
         return tuple(sorted(campaigns_with_other_answers((row.definition, row.verdict) for row in self.answers)))
 
     @property
     def num_compared(self) -> int:
-        """The number of metrics compared, and of cases that B no longer has."""
+        """Returns the number of metrics compared, and of cases that B no longer has."""
         return len(self.counted) + len(self.only_old)
 
     @property

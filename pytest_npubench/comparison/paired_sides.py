@@ -63,7 +63,7 @@ def _judge(members: Members, margin: float, q: float) -> Iterable[Judged]:
 
 
 def _samples(member: ComparedMetric) -> list[tuple[Sequence[float], Sequence[float]]]:
-    """The samples of pairs on both sides. A suspect's first process counts: it was chosen for being slow."""
+    """Returns the samples of pairs on both sides. A suspect's first process counts: it was chosen for being slow."""
     return [(member.old[name][0], member.new[name][0]) for name in member.old if name in member.new]
 
 

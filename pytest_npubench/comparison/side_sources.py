@@ -42,7 +42,8 @@ SELECTORS = (*FingerprintKey.__slots__, "device", "git_revision", "hardware", "h
 
 
 def load_side(text: str) -> Side:
-    """The side that a user named. Raises StoreError where it cannot be read, ConfigError for a query that is none.
+    """Returns the side that a user named. Raises StoreError where it cannot be read, ConfigError for a query that is
+    none.
 
     What cannot be compared is left out, and said in the side's notes; a side may come out empty.
     """
@@ -55,7 +56,7 @@ def load_side(text: str) -> Side:
 
 
 def side_path(text: str) -> Path:
-    """The file or folder that a side is read from. Of a history elsewhere it is a path that does not exist."""
+    """Returns the file or folder that a side is read from. Of a history elsewhere it is a path that does not exist."""
     if text.startswith(HISTORY):
         return Path(text.removeprefix(HISTORY).partition("?")[0])
     return _path_and_session(text)[0]
@@ -114,7 +115,7 @@ def _baselines_side(label: str, directory: Path) -> Side:
 
 
 def _current(aliases: Aliases, case: str, digest: str) -> tuple[str, str]:
-    """The name and digest that a renamed case has now; any digest where none was bound yet."""
+    """Returns the name and digest that a renamed case has now; any digest where none was bound yet."""
     while (alias := aliases.entries.get(case)) is not None and digest in (alias.digest, ANY_DIGEST):
         case, digest = alias.case, alias.case_digest or ANY_DIGEST
     return case, digest
@@ -146,14 +147,14 @@ def _history_side(text: str) -> Side:
 
 
 def _label(url: str, where: Mapping[str, str], since: datetime | None) -> str:
-    """The side as it was asked for, without secrets."""
+    """Returns the side as it was asked for, without secrets."""
     asked = [*where.items(), *([("since", since.isoformat())] if since else [])]
     shown = shown_address(url)
     return f"{HISTORY}{shown}{('&' if '?' in shown else '?') if asked else ''}{urlencode(asked)}"
 
 
 def _names(session: str, device: str, *, several: bool) -> tuple[str, tuple[str, ...]]:
-    """The name of one device's part of a session, and all its names."""
+    """Returns the name of one device's part of a session, and all its names."""
     full = f"{session}@{device}"
     return (full, (full,)) if several else (session, (session, full))
 

@@ -80,7 +80,8 @@ def fingerprint_facts(fingerprint: Fingerprint, device: str) -> dict[str, str]:
 
 
 def apart(old: Side, new: Side) -> tuple[Side, Side]:
-    """The sides without sessions in common: those count in A, unless B is nothing else, as one session of a journal is.
+    """Returns the sides without sessions in common: those count in A, unless B is nothing else, as one session of a
+    journal is.
 
     So a folder of baselines is compared with the nights of a journal that were not accepted into it. Raises ConfigError
     where both hold the same sessions and no other.

@@ -38,7 +38,7 @@ def stack_changes(old: Sequence[SideSession], new: Sequence[SideSession]) -> tup
 
 
 def split(side: Side, by: Sequence[str], old: str | None = None, new: str | None = None) -> tuple[Side, Side]:
-    """The sessions with the oldest value of these parts and those with the newest, or with the values named.
+    """Returns the sessions with the oldest value of these parts and those with the newest, or with the values named.
 
     Raises ConfigError where a part is not known, a value is not there, or all sessions have the same.
     """
@@ -56,7 +56,7 @@ def split(side: Side, by: Sequence[str], old: str | None = None, new: str | None
 
 
 def alike_but_for(old: Side, new: Side, by: Sequence[str]) -> tuple[Side, Side]:
-    """The sessions whose keys differ only in the parts `by`. Raises ConfigError where there are none."""
+    """Returns the sessions whose keys differ only in the parts `by`. Raises ConfigError where there are none."""
     parts = [name for name in FingerprintKey.__slots__ if name not in by]
     devices = [name for name in ("accelerator", "device_class") if name in parts]
     common = {_facts(one, parts) for one in old.sessions} & {_facts(one, parts) for one in new.sessions}
@@ -82,7 +82,7 @@ def _case_stacks(side: Side, parts: Sequence[str]) -> set[tuple[Values, str]]:
 
 
 def _only(side: Side, parts: Sequence[str], kept: set[tuple[Values, str]]) -> Side:
-    """The sessions with only the cases whose stack is in `kept`."""
+    """Returns the sessions with only the cases whose stack is in `kept`."""
     sessions = []
     for session in side.sessions:
         rest = _facts(session, parts)

@@ -116,7 +116,7 @@ def _matrix(rows: list[Row]) -> FloatArray:
 
 
 def weigh_two_samples(old: FloatArray, new: FloatArray, rule: Rule) -> Weighed:
-    """The evidence of entries [C, K] and [C, K'], a session a column, NaN for none."""
+    """Returns the evidence of entries [C, K] and [C, K'], a session a column, NaN for none."""
     margin = rule.entry(rule.margin)
     shift, shift_new, night_variance = _shared(old, new, margin)
     taken_off = shift is not None and not shift.moved
@@ -167,7 +167,7 @@ def _shared(old: FloatArray, new: FloatArray, margin: float) -> tuple[SuiteShift
 
 
 def _nights(entries: FloatArray, enough: BoolArray) -> FloatArray:
-    """The shift of each night, [K], about their mean; 0 for a night with too few cases to tell."""
+    """Returns the shift of each night, [K], about their mean; 0 for a night with too few cases to tell."""
     level = np.nanmean(entries, axis=1, keepdims=True)
     nights = np.zeros(len(enough))
     nights[enough] = np.nanmedian((entries - level)[:, enough], axis=0)
@@ -180,7 +180,7 @@ def _squares(entries: FloatArray) -> FloatArray:
 
 
 def _worded(verdict: Verdict, entries: tuple[Row, Row], rule: Rule) -> Verdict:
-    """The verdict with its reason in words for two stacks: there is no accepted session here."""
+    """Returns the verdict with its reason in words for two stacks: there is no accepted session here."""
     sessions = f"{len(entries[1])} sessions of B against {len(entries[0])} of A"
     if verdict.kind in (VerdictKind.REGRESSED, VerdictKind.IMPROVED):
         return replace(verdict, reason=f"{sessions}, margin {rule.margin:.2g}")

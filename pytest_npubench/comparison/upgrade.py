@@ -158,7 +158,7 @@ def judge_sessions(members: Members, margin: float, q: float) -> Iterable[Judged
 
 
 def flat(sessions: Iterable[Session]) -> list[Sequence[float]]:
-    """The processes of several sessions as those of one."""
+    """Returns the processes of several sessions as those of one."""
     return [samples for session in sessions for samples in session]
 
 
@@ -186,7 +186,7 @@ def _row(member: ComparedMetric, verdict: Verdict, suite: Verdict | None, margin
 
 
 def _levels(member: ComparedMetric, verdict: Verdict) -> tuple[float | None, float | None]:
-    """The levels of A and B. Two vectors of answers have none: B has their distance."""
+    """Returns the levels of A and B. Two vectors of answers have none: B has their distance."""
     old, new = list(member.old.values()), list(member.new.values())
     if member.definition.gate == "answers":
         return None, answer_distance(_now(member), old)
@@ -221,7 +221,7 @@ def _moved(member: ComparedMetric, before: float | None, verdict: Verdict) -> fl
 
 
 def moved_optima(rows: Iterable[Row]) -> tuple[str, ...]:
-    """A sentence for each case whose best choice is another one."""
+    """Returns a sentence for each case whose best choice is another one."""
     by_case: dict[str, list[Row]] = {}
     for row in rows:
         if row.definition.metric.startswith(f"{RELATIVE_THROUGHPUT}/") and None not in (row.before, row.after):

@@ -59,8 +59,8 @@ class Bound:
 
 
 def peaks_of(spec: HardwareSpec, dtype: str) -> Peaks:
-    """The peaks for products of that dtype, on as many chips as the hardware file puts together. A file that has a peak
-    of fp32 alone says nothing of smaller dtypes."""
+    """Returns the peaks for products of that dtype, on as many chips as the hardware file puts together. A file that
+    has a peak of fp32 alone says nothing of smaller dtypes."""
     num_chips = spec.tensor_parallel / spec.devices_per_chip
     stated = [name for name in COMPUTED_IN.get(dtype, (dtype,)) if name in spec.peak.flops_per_s]
     is_told = spec.family == "cpu" or stated != ["fp32"]
@@ -76,8 +76,8 @@ def peaks_of(spec: HardwareSpec, dtype: str) -> Peaks:
 
 
 def bound(flops: float, num_bytes: float, peaks: Peaks, num_passes: int = 1) -> Bound:
-    """The bound of work that is done in `num_passes`, each of which may find other data on the chip. Work without a
-    known peak takes no time."""
+    """Returns the bound of work that is done in `num_passes`, each of which may find other data on the chip. Work
+    without a known peak takes no time."""
     compute_s = flops / peaks.flops_per_s if peaks.flops_per_s else 0.0
     from_memory = max(0.0, num_bytes - num_passes * peaks.on_chip_bytes)
     memory_s = from_memory / peaks.bytes_per_s if peaks.bytes_per_s else 0.0

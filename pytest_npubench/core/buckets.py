@@ -49,7 +49,7 @@ def check_fits(name: str, lengths: IntArray, buckets: Sequence[int]) -> None:
 
 
 def first(array: npt.NDArray[np.generic], wrong: npt.NDArray[np.bool_]) -> str:
-    """The first wrong value, with its index unless it stands alone: "-3 at index 7"."""
+    """Returns the first wrong value, with its index unless it stands alone: "-3 at index 7"."""
     index = np.unravel_index(int(np.argmax(wrong)), array.shape)
     value = array[index].item()
     if not index:
@@ -76,20 +76,21 @@ class BucketKeys(Protocol):
 
     @property
     def max_input_tokens(self) -> int:
-        """The longest prompt that prefill takes."""
+        """Returns the longest prompt that prefill takes."""
         ...
 
     @property
     def max_kv_tokens(self) -> int:
-        """The longest KV cache that a decode step takes."""
+        """Returns the longest KV cache that a decode step takes."""
         ...
 
     def prefill_key(self, input_tokens: Lengths) -> Lengths:
-        """The bucket that prefills a prompt of so many tokens."""
+        """Returns the bucket that prefills a prompt of so many tokens."""
         ...
 
     def decode_key(self, kv_tokens: Lengths, batch_size: int) -> Lengths:
-        """The bucket that runs a decode step at so many KV tokens, in a batch compiled for batch_size requests."""
+        """Returns the bucket that runs a decode step at so many KV tokens, in a batch compiled for batch_size
+        requests."""
         ...
 
 
@@ -136,7 +137,8 @@ class Spans:
 
 
 def check_buckets(buckets: Sequence[int], name: str = "buckets") -> tuple[int, ...]:
-    """The set as a tuple of int. Raises ConfigError unless it holds positive integers in strictly increasing order."""
+    """Returns the set as a tuple of int. Raises ConfigError unless it holds positive integers in strictly increasing
+    order."""
     values = np.asarray(tuple(buckets))
     whole = values.ndim == 1 and values.size > 0 and values.dtype.kind in "iu"
     if not whole or values[0] < 1 or (values[1:] <= values[:-1]).any():

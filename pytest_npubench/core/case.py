@@ -31,21 +31,23 @@ class Case:
 
     @property
     def id(self) -> str:
-        """The parameter id in pytest, and the key of a baseline: hardware-model-bN-axes."""
+        """Returns the parameter id in pytest, and the key of a baseline: hardware-model-bN-axes."""
         tail = [f"{name}{value}" if isinstance(value, int) else value for name, value in self.axes]
         return "-".join([self.hardware, self.model, f"b{self.batch_size}", *tail])
 
     @property
     def key(self) -> str:
-        """The id with its suite and kind: unique over all suites."""
+        """Returns the id with its suite and kind: unique over all suites."""
         return f"{self.suite}/{self.kind}/{self.id}"
 
     def axis(self, name: str) -> int | str:
-        """The value of one of the suite's own parameters. Raises KeyError when the case has none of that name."""
+        """Returns the value of one of the suite's own parameters. Raises KeyError when the case has none of that
+        name."""
         return dict(self.axes)[name]
 
     def digest(self, settings: object = None) -> str:
-        """A hash of what is measured: the case and the settings (JSON-able) that change its meaning. 12 hex digits."""
+        """Returns a hash of what is measured: the case and the settings (JSON-able) that change its meaning. 12 hex
+        digits."""
         body = [self.suite, self.kind, self.hardware, self.model, self.batch_size, self.axes, settings]
         text = json.dumps(body, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:12]
@@ -57,7 +59,7 @@ def is_answers(key: str) -> bool:
 
 
 def campaign_of(key: str) -> str:
-    """The name that the cases of one suite, hardware, model and batch size share, read from a case's key; a key of
-    another form is its own campaign. "buckets/profile/cpu-tiny-b4-bucket128" gives "buckets/cpu-tiny-b4"."""
+    """Returns the name that the cases of one suite, hardware, model and batch size share, read from a case's key; a key
+    of another form is its own campaign. "buckets/profile/cpu-tiny-b4-bucket128" gives "buckets/cpu-tiny-b4"."""
     match = re.fullmatch(r"([^/]+)/[^/]+/(.+?-b\d+)(-.*)?", key)
     return f"{match[1]}/{match[2]}" if match else key

@@ -15,13 +15,13 @@ NEXT_STEP = "no hardware file describes it; `npubench hardware --new hw/NAME.tom
 
 
 def spelled_characters(patterns: Sequence[str], device_name: str) -> int | None:
-    """The most characters of the name that one of the regular expressions spells out; None where none hits. What `.*`
-    and `.+` take is not spelled out."""
+    """Returns the most characters of the name that one of the regular expressions spells out; None where none hits.
+    What `.*` and `.+` take is not spelled out."""
     return max((_spelled(hit) for pattern in patterns if (hit := _search(pattern, device_name))), default=None)
 
 
 def closest_files(patterns_of_files: Mapping[str, Sequence[str]], device_name: str) -> tuple[str, ...]:
-    """The names of the files that describe a device of this name, by each file's patterns."""
+    """Returns the names of the files that describe a device of this name, by each file's patterns."""
     spelled = {name: spelled_characters(patterns, device_name) for name, patterns in patterns_of_files.items()}
     most = max((number for number in spelled.values() if number is not None), default=None)
     return tuple(name for name, number in spelled.items() if number is not None and number == most)

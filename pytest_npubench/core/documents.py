@@ -23,13 +23,13 @@ _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
 
 def json_value(text: str | bytes, read: Callable[[Any], Any] = json.loads) -> Any:
-    """The value that `read` makes of a JSON text. Raises ValueError."""
+    """Returns the value that `read` makes of a JSON text. Raises ValueError."""
     check_depth(text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text)
     return read(text)
 
 
 def toml_table(text: str) -> dict[str, Any]:
-    """The table of a TOML text. Raises ValueError."""
+    """Returns the table of a TOML text. Raises ValueError."""
     if sys.version_info >= (3, 11):
         import tomllib
     else:
@@ -49,7 +49,7 @@ def toml_table(text: str) -> dict[str, Any]:
 
 
 def csv_rows(lines: Iterable[str], *, skipinitialspace: bool = False) -> Iterator[tuple[int, list[str]]]:
-    """The number of each line and its cells. Raises ValueError naming the line."""
+    """Yields the number of each line and its cells. Raises ValueError naming the line."""
     reader = csv.reader(lines, strict=True, skipinitialspace=skipinitialspace)
     try:
         for cells in reader:

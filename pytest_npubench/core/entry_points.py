@@ -32,11 +32,11 @@ class Entry:
 
     @property
     def origin(self) -> str:
-        """The distributions that register it."""
+        """Returns the distributions that register it."""
         return " and ".join(point.dist.name if point.dist is not None else point.value for point in self.points)
 
     def load(self, fits: Callable[[Any], bool], want: str) -> Any:
-        """The thing itself, for which `fits` holds; `want` says in words what that is.
+        """Returns the thing itself, for which `fits` holds; `want` says in words what that is.
 
         Raises BrokenEntryError where several distributions have the name, where the import fails, and where it fails
         `fits`.
@@ -57,8 +57,8 @@ class Entry:
 
 @cache
 def extensions(what: str, group: str) -> Mapping[str, Entry]:
-    """The entries that this distribution's extensions register in a group, by name, sorted, where the extension's
-    folder is there. Nothing is imported."""
+    """Returns the entries that this distribution's extensions register in a group, by name, sorted, where the
+    extension's folder is there. Nothing is imported."""
     try:
         points = metadata.distribution(DISTRIBUTION).entry_points.select(group=group)
     except metadata.PackageNotFoundError:  # a checkout on the path that is not installed
@@ -74,8 +74,8 @@ def _is_there(module: str) -> bool:
 
 @lru_cache(maxsize=1)
 def _by_group() -> Mapping[str, Mapping[str, tuple[EntryPoint, ...]]]:
-    """The entry points that others have in our groups, by name, sorted. Looking through what is installed is slow: it
-    is done once."""
+    """Returns the entry points that others have in our groups, by name, sorted. Looking through what is installed is
+    slow: it is done once."""
     groups: dict[str, dict[str, tuple[EntryPoint, ...]]] = {}
     installed = metadata.entry_points()
     for group in installed.groups:
@@ -92,23 +92,24 @@ def _is_ours(point: EntryPoint) -> bool:
 
 @cache
 def _name(distribution: metadata.Distribution) -> str:
-    """The distribution's name, for which its whole METADATA, readme included, is parsed."""
+    """Returns the distribution's name, for which its whole METADATA, readme included, is parsed."""
     return distribution.name
 
 
 def groups() -> Collection[str]:
-    """The groups that other distributions register something in."""
+    """Returns the groups that other distributions register something in."""
     return _by_group().keys()
 
 
 def entries(what: str, group: str, shipped: Collection[str]) -> Mapping[str, Entry]:
-    """The entries of other distributions by name, sorted, without the names in `shipped`. Nothing is imported."""
+    """Returns the entries of other distributions by name, sorted, without the names in `shipped`. Nothing is
+    imported."""
     points = _by_group().get(group, {})
     return {name: Entry(what=what, name=name, points=same) for name, same in points.items() if name not in shipped}
 
 
 def clashes(what: str, group: str, shipped: Collection[str]) -> tuple[str, ...]:
-    """A sentence for each name in `shipped` that another distribution registers as well: ours is used."""
+    """Returns a sentence for each name in `shipped` that another distribution registers as well: ours is used."""
     return tuple(
         f"a second {what} is called {name!r}: that of {Entry(what=what, name=name, points=same).origin}, "
         "which is left out; rename it"

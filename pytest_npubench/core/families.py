@@ -141,7 +141,8 @@ def all_families() -> tuple[Family, ...]:
 
 
 def faults() -> tuple[str, ...]:
-    """A sentence for each family of another distribution that cannot be loaded, or has the name of a family of ours."""
+    """Returns a sentence for each family of another distribution that cannot be loaded, or has the name of a family of
+    ours."""
     sentences = list(BACKENDS.taken())
     for name in BACKENDS.others():
         try:

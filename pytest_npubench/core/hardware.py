@@ -128,8 +128,8 @@ class Peak:
 
 
 def sourced(peak: Peak) -> Peak:
-    """The peaks, each with its source. Raises WrongEntryError where one has none, and where a figure that is not there
-    is called unverified."""
+    """Returns the peaks, each with its source. Raises WrongEntryError where one has none, and where a figure that is
+    not there is called unverified."""
 
     def with_source(name: str, figure: FigureT) -> FigureT:
         if not (source := figure.source or peak.source):
@@ -206,18 +206,18 @@ class RunLength:
 
 
 def size_of(sizes: Sequence[SizeT], profile: str) -> SizeT | None:
-    """The run size of that name; None where the profile does nothing."""
+    """Returns the run size of that name; None where the profile does nothing."""
     return next((size for size in sizes if size.name == profile), None)
 
 
 def known_profiles(sizes: tuple[SizeT, ...]) -> tuple[SizeT, ...]:
-    """The run sizes of some profiles. Raises WrongEntryError on an unknown one."""
+    """Returns the run sizes of some profiles. Raises WrongEntryError on an unknown one."""
     check_keys("", [size.name for size in sizes], PROFILES)
     return sizes
 
 
 def all_profiles(sizes: tuple[SizeT, ...]) -> tuple[SizeT, ...]:
-    """The run sizes of all profiles. Raises WrongEntryError on an unknown or a missing one."""
+    """Returns the run sizes of all profiles. Raises WrongEntryError on an unknown or a missing one."""
     names = [size.name for size in known_profiles(sizes)]
     if missing := [name for name in PROFILES if name not in names]:
         raise WrongEntryError(missing[0], "missing; want a table")
@@ -345,12 +345,12 @@ class HardwareSpec:
 
     @property
     def file_name(self) -> str:
-        """The hardware file's name, which all of its groups share."""
+        """Returns the hardware file's name, which all of its groups share."""
         return self.group_of or self.name
 
     @property
     def markers(self) -> tuple[str, ...]:
-        """The pytest markers of every case of this device: its family, then its classes."""
+        """Returns the pytest markers of every case of this device: its family, then its classes."""
         return (self.family, *self.classes)
 
     def matches(self, device_name: str) -> bool:
@@ -358,12 +358,12 @@ class HardwareSpec:
         return self.file_name in self.files_of(device_name)
 
     def files_of(self, device_name: str) -> tuple[str, ...]:
-        """The files of the family that describe a device of this name most closely."""
+        """Returns the files of the family that describe a device of this name most closely."""
         return closest_files(self.patterns_of_family or {self.file_name: self.match}, device_name)
 
     def section(self, of: type[SectionT]) -> SectionT | None:
-        """The section of that class; None where the file has none. Raises HardwareFileError for a section that cannot
-        be read; a mistake in the section of another suite is ignored here."""
+        """Returns the section of that class; None where the file has none. Raises HardwareFileError for a section that
+        cannot be read; a mistake in the section of another suite is ignored here."""
         failed: HardwareFileError | None = None
         for section in self.sections:
             try:
@@ -378,7 +378,7 @@ class HardwareSpec:
         return None
 
     def profile(self, name: str) -> RunSize:
-        """The run size of that name. Raises ConfigError on an unknown one."""
+        """Returns the run size of that name. Raises ConfigError on an unknown one."""
         if (size := size_of(self.profiles, name)) is None:
             raise ConfigError(f"no profile named {name!r}; allowed: {listed(PROFILES)}")
         return size
@@ -389,7 +389,7 @@ class HardwareSpec:
         return flops.value / bandwidth.value if flops and bandwidth else None
 
     def batch_sizes_of(self, model: str, size: RunSize) -> tuple[int, ...]:
-        """The batch sizes of a run size that the model may have on these devices."""
+        """Returns the batch sizes of a run size that the model may have on these devices."""
         most = self.max_batch_sizes.get(model)
         return tuple(batch for batch in size.batch_sizes if most is None or batch <= most)
 
@@ -400,7 +400,7 @@ class HardwareSpec:
         return memory.value / self.devices_per_chip if memory else None
 
     def slo_for(self, model: str, workload: str) -> SloSpec | None:
-        """The most specific entry: both names, then the model's, then the workload's, then the one for all."""
+        """Returns the most specific entry: both names, then the model's, then the workload's, then the one for all."""
         slos = {(slo.model, slo.workload): slo for slo in self.slos}
         wanted = ((model, workload), (model, "*"), ("*", workload), ("*", "*"))
         return next((slos[names] for names in wanted if names in slos), None)

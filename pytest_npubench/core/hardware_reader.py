@@ -110,7 +110,8 @@ def load_all(directories: Sequence[Path], sections: Sections) -> dict[str, Hardw
 
 
 def with_groups(specs: Mapping[str, HardwareSpec]) -> dict[str, HardwareSpec]:
-    """The specs, each followed by one for every further group of its file. Raises HardwareFileError on a taken name.
+    """Returns the specs, each followed by one for every further group of its file. Raises HardwareFileError on a taken
+    name.
 
     A further group is a hardware of its own, so its ids, campaign keys and digests are: four chips of tpu-v5e are
     `tpu-v5e`, one chip is `tpu-v5e-tp1`. Both carry the same markers.
@@ -130,7 +131,7 @@ def with_groups(specs: Mapping[str, HardwareSpec]) -> dict[str, HardwareSpec]:
 
 
 def _in_group(spec: HardwareSpec, group: DeviceGroup) -> HardwareSpec:
-    """The spec on another number of devices: buckets alone, since torch and the compute units use no group."""
+    """Returns the spec on another number of devices: buckets alone, since torch and the compute units use no group."""
     sizes = (
         replace(size, models=tuple(model for model in size.models if model in group.models)) for size in spec.profiles
     )
@@ -153,7 +154,7 @@ def _together(num_devices: int) -> str:
 
 
 def default_directory() -> Path:
-    """The folder of the hardware files that come with the package, in a wheel or in a checkout."""
+    """Returns the folder of the hardware files that come with the package, in a wheel or in a checkout."""
     package = Path(__file__).resolve().parents[1]
     packaged = package / "hardware_files"
     return packaged if packaged.is_dir() else package.parent / "hardware"
@@ -239,8 +240,8 @@ def _server(root: TomlTable, read: Callable[[TomlTable], object]) -> HardwareSpe
 
 
 def _completed(file: TomlTable, shipped: Path) -> TomlTable:
-    """The file with what it takes from another: one of its own folder, or of `shipped`. Raises the file's error where
-    there is no such file, or where that takes from a third one."""
+    """Returns the file with what it takes from another: one of its own folder, or of `shipped`. Raises the file's error
+    where there is no such file, or where that takes from a third one."""
     if LIKE not in file.entries:
         return file
     name = str(file.entries[LIKE])

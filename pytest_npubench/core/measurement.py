@@ -50,7 +50,7 @@ class CompileRecord:
 
     @property
     def from_compiler(self) -> dict[str, float]:
-        """The figures that the compiler gave, by field."""
+        """Returns the figures that the compiler gave, by field."""
         values = {name: getattr(self, name) for name in TOLD_BY_COMPILER}
         return {name: value for name, value in values.items() if value is not None}
 
@@ -163,7 +163,7 @@ class LatencyError:
 
     @property
     def mean_error(self) -> float:
-        """The error of the mean over all requests."""
+        """Returns the error of the mean over all requests."""
         return self.predicted_mean_s / self.mean_s - 1
 
     @property

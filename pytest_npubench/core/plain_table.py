@@ -32,12 +32,12 @@ class PlainTable(Table):
 
 
 def cell(text: object, style: str = "") -> Text:
-    """The text in one line, all of it in one style."""
+    """Returns the text in one line, all of it in one style."""
     return Text(plain(text), style=style)
 
 
 def plain_console(width: int, *, color: bool = False) -> Console:
-    """A console that writes into memory, at file.getvalue(); with terminal colours where asked for."""
+    """Returns a console that writes into memory, at file.getvalue(); with terminal colours where asked for."""
     return Console(
         file=io.StringIO(),
         width=width,
@@ -51,5 +51,5 @@ def plain_console(width: int, *, color: bool = False) -> Console:
 
 
 def written(console: Console) -> str:
-    """The text that a plain_console printed."""
+    """Returns the text that a plain_console printed."""
     return str(console.file.getvalue())  # type: ignore[attr-defined]

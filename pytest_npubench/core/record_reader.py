@@ -70,7 +70,7 @@ def text(what: str) -> Meta:
 
 
 def tables(name: str) -> Meta:
-    """The annotation of a field that is a list of records."""
+    """Returns the annotation of a field that is a list of records."""
     return Meta(min_length=1, description=f"one or more [[{name}]] tables")
 
 
@@ -92,7 +92,7 @@ def increasing(values: ValuesT) -> ValuesT:
 
 
 def within(allowed: Collection[object]) -> Callable[[ValuesT], ValuesT]:
-    """A refinement that accepts only values from `allowed`."""
+    """Returns a refinement that accepts only values from `allowed`."""
 
     def check(values: ValuesT) -> ValuesT:
         check_within("", values, allowed)
@@ -116,7 +116,7 @@ def check_keys(name: str, keys: Collection[str], allowed: Collection[str]) -> No
 
 
 def dotted(table: str, name: str) -> str:
-    """The key of an entry of a table, or of an item `[0]` of a list."""
+    """Returns the key of an entry of a table, or of an item `[0]` of a list."""
     return f"{table}.{name}" if table and name and not name.startswith("[") else table + name
 
 
@@ -149,8 +149,8 @@ class RecordReader:
         given: Mapping[str, object] = MappingProxyType({}),
         others: Collection[str] = (),
     ) -> RecordT:
-        """The record of the table at a place. `given` are values of GIVEN fields by name, `others` keys that the table
-        has for somebody else. Raises WrongEntryError."""
+        """Returns the record of the table at a place. `given` are values of GIVEN fields by name, `others` keys that
+        the table has for somebody else. Raises WrongEntryError."""
         table = self.table(entries, key)
         tables = {"": table}
         for outer, names in _keys(of).items():
@@ -177,7 +177,7 @@ class RecordReader:
             raise WrongEntryError(key, str(error)) from None
 
     def value(self, kind: Any, value: object, key: str) -> Any:
-        """The entry at a place, as its field's type says. Raises WrongEntryError."""
+        """Returns the entry at a place, as its field's type says. Raises WrongEntryError."""
         if _is_leaf(kind):
             try:
                 return msgspec.convert(value, kind)
@@ -232,7 +232,7 @@ class RecordReader:
             raise self._wrong(kind, value, key) from None
 
     def _name(self, kind: Any, name: str, key: str) -> Any:
-        """The name of an entry, which numbers have as text."""
+        """Returns the name of an entry, which numbers have as text."""
         try:
             return name if kind is str else next(iter(msgspec.convert({name: None}, dict[kind, None], str_keys=True)))
         except msgspec.ValidationError:
@@ -261,7 +261,7 @@ class RecordReader:
         return "an object" if self.is_json else "a table"
 
     def _alternative(self, kind: Any, value: object) -> Any:
-        """The alternative of a union that fits a table, or the one for other values."""
+        """Returns the alternative of a union that fits a table, or the one for other values."""
         if get_origin(kind) not in (Union, UnionType):
             return kind
         kinds = [each for each in get_args(kind) if each is not NoneType]
@@ -317,7 +317,7 @@ def _is_pair(kind: Any) -> bool:
 
 @lru_cache(maxsize=256)
 def _fields(of: Any) -> tuple[tuple[Field[Any], Any, str], ...]:
-    """The fields that are read for a record, each with its type and its key."""
+    """Returns the fields that are read for a record, each with its type and its key."""
     kinds = get_type_hints(of, include_extras=True)
     typed = ((field, kinds[field.name], field.metadata.get("key", field.name)) for field in fields(of))
     return tuple((field, kind, where) for field, kind, where in typed if where is not None)
@@ -325,7 +325,8 @@ def _fields(of: Any) -> tuple[tuple[Field[Any], Any, str], ...]:
 
 @lru_cache(maxsize=256)
 def _keys(of: Any) -> Mapping[str, tuple[str, ...]]:
-    """The keys that a record's table may have, under "", and those of each table in it whose keys are fields too."""
+    """Returns the keys that a record's table may have, under "", and those of each table in it whose keys are fields
+    too."""
     keys: dict[str, dict[str, None]] = {"": {}}
     for field, kind, where in _fields(of):
         outer, _, name = where.rpartition(".")
@@ -337,25 +338,25 @@ def _keys(of: Any) -> Mapping[str, tuple[str, ...]]:
 
 
 def keys_of(of: Any) -> tuple[str, ...]:
-    """The keys that are read for a record."""
+    """Returns the keys that are read for a record."""
     return _keys(of)[""]
 
 
 def _parts(kind: Any) -> tuple[Any, tuple[Any, ...]]:
-    """A type without its annotations, and these."""
+    """Returns a type without its annotations, and these."""
     return (get_args(kind)[0], get_args(kind)[1:]) if get_origin(kind) is Annotated else (kind, ())
 
 
 @lru_cache(maxsize=1024)
 def _item(plain: Any) -> Any:
-    """The type of what a list or a table of names holds; None for other types."""
+    """Returns the type of what a list or a table of names holds; None for other types."""
     arguments = get_args(plain)
     return arguments[0] if get_origin(plain) is tuple else arguments[1] if get_origin(plain) is Mapping else None
 
 
 @lru_cache(maxsize=1024)
 def _name_field(kind: Any) -> str | None:
-    """The field of a record that is given its table's name."""
+    """Returns the field of a record that is given its table's name."""
     members = fields(kind) if is_dataclass(kind) else ()
     return next((each.name for each in members if each.metadata == TABLE_NAME), None)
 
@@ -370,7 +371,7 @@ class TomlTable:
 
     @classmethod
     def of(cls, path: Path, kind_of_error: type[ConfigError]) -> TomlTable:
-        """The table of a file."""
+        """Returns the table of a file."""
         try:
             entries = toml_table(read_text(path, SMALL_BYTES))
         except OSError as error:

@@ -50,7 +50,7 @@ class Registry(Generic[ThingT]):
         return tuple(dict.fromkeys((*self.ours(), *self.others(), *self.added)))
 
     def ours(self) -> tuple[str, ...]:
-        """The names of this package, those of extensions that are installed included."""
+        """Returns the names of this package, those of extensions that are installed included."""
         names = {*self._files(), *extensions(self.what, self.group)}
         return (*filter(names.__contains__, self.first), *sorted(names.difference(self.first)))
 
@@ -59,12 +59,12 @@ class Registry(Generic[ThingT]):
         return entries(self.what, self.group, (*self.ours(), *self.reserved))
 
     def taken(self) -> tuple[str, ...]:
-        """A sentence for each name of ours that another distribution registers as well."""
+        """Returns a sentence for each name of ours that another distribution registers as well."""
         return clashes(self.what, self.group, (*self.ours(), *self.reserved))
 
     def get(self, name: str) -> ThingT:
-        """The thing of that name. Raises RegistryError for an unknown name and for a file that does not hold its own,
-        BrokenEntryError for an entry point that cannot be had."""
+        """Returns the thing of that name. Raises RegistryError for an unknown name and for a file that does not hold
+        its own, BrokenEntryError for an entry point that cannot be had."""
         if name in self.added:
             return self.added[name]
         if name in self._files():
@@ -76,7 +76,7 @@ class Registry(Generic[ThingT]):
         return thing
 
     def unknown(self, name: str, more: str = "") -> RegistryError:
-        """The error of a name that is not there. more: what else might be asked for, in words."""
+        """Returns the error of a name that is not there. more: what else might be asked for, in words."""
         names = f"{', '.join(self.names())}{more}"
         return RegistryError(f"no {self.what} {name!r}; known: {names}{did_you_mean(name, self.names())}")
 

@@ -33,8 +33,8 @@ KINDS = {
 
 @contextmanager
 def opened(path: Path, max_bytes: int) -> Iterator[BinaryIO]:
-    """The file, open for reading. Raises OSError, also for what is no regular file or has more than `max_bytes`; its
-    strerror says which."""
+    """Gives the file, open for reading. Raises OSError, also for what is no regular file or has more than `max_bytes`;
+    its strerror says which."""
     _check(path.stat(), max_bytes)  # before it is opened: opening some devices does something
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe put there since is not waited for
     with os.fdopen(descriptor, "rb") as file:
@@ -43,13 +43,13 @@ def opened(path: Path, max_bytes: int) -> Iterator[BinaryIO]:
 
 
 def read_bytes(path: Path, max_bytes: int) -> bytes:
-    """The file's content. Raises OSError as `opened`, also where it grows beyond the limit while it is read."""
+    """Returns the file's content. Raises OSError as `opened`, also where it grows beyond the limit while it is read."""
     with opened(path, max_bytes) as file:
         return read_rest(file, max_bytes)
 
 
 def read_text(path: Path, max_bytes: int) -> str:
-    """The file's content as UTF-8, unpacked, without a byte order mark. Raises OSError as `unpacked`,
+    """Returns the file's content as UTF-8, unpacked, without a byte order mark. Raises OSError as `unpacked`,
     UnicodeDecodeError."""
     with unpacked(path, max_bytes) as file:
         return read_rest(file, max_bytes).decode("utf-8-sig")
@@ -84,7 +84,7 @@ def read_rest(file: BinaryIO, max_bytes: int) -> bytes:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """The new content of a file, to be written inside of the context, at whose end it takes the path's place.
+    """Gives the new content of a file, to be written inside of the context, at whose end it takes the path's place.
 
     Where the context ends with an error or a kill, what was there stays. A kill leaves a hidden file beside it, which
     the first write in that folder after an hour removes. A link is replaced and not followed. A device or a pipe, such
@@ -134,8 +134,8 @@ def sync_directory(path: Path) -> None:
 
 
 def _mode_to_keep(path: Path) -> int | None:
-    """The permissions of the file that will be replaced, 0 where there is none; None for what is no file to replace.
-    Raises OSError where the file may not be written."""
+    """Returns the permissions of the file that will be replaced, 0 where there is none; None for what is no file to
+    replace. Raises OSError where the file may not be written."""
     try:
         status = path.stat()
     except FileNotFoundError:

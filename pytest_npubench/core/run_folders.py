@@ -33,7 +33,7 @@ class RunFolders:
 
     @classmethod
     def of(cls, root: Path, here: Path, values: Mapping[str, str | None]) -> RunFolders:
-        """The folders of a run with these settings that is started in `here`."""
+        """Returns the folders of a run with these settings that is started in `here`."""
         journal, hardware = values["journal"], values["hardware"]
         return cls(
             baselines=root / (values["baselines"] or DEFAULT_BASELINES),
@@ -43,8 +43,8 @@ class RunFolders:
 
     @classmethod
     def here(cls) -> RunFolders:
-        """The folders of a run that is started here without options. Raises ConfigError for settings that cannot be
-        read."""
+        """Returns the folders of a run that is started here without options. Raises ConfigError for settings that
+        cannot be read."""
         import pytest
         from _pytest.config.findpaths import determine_setup
 
@@ -66,7 +66,7 @@ class RunFolders:
 
 
 def settings_table(path: Path) -> Mapping[str, Any]:
-    """The table [tool.npubench] of this pyproject.toml; empty without one. Raises ValueError with the path."""
+    """Returns the table [tool.npubench] of this pyproject.toml; empty without one. Raises ValueError with the path."""
     if not path.is_file():
         return {}
     try:
@@ -91,5 +91,5 @@ def _options(addopts: str | list[str]) -> dict[str, str | None]:
 
 
 def short_path(path: Path) -> Path:
-    """The path as a command in this folder takes it: the shorter one of both its forms."""
+    """Returns the path as a command in this folder takes it: the shorter one of both its forms."""
     return min(Path(os.path.relpath(path)), path, key=lambda form: len(str(form)))

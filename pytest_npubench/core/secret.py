@@ -62,7 +62,7 @@ def keep_out(key: str) -> None:
 
 
 def without_kept(text: str) -> str:
-    """A text that others wrote, with *** for each stretch of 8 signs or more of a key that was noted."""
+    """Returns a text that others wrote, with *** for each stretch of 8 signs or more of a key that was noted."""
     hidden = bytearray(len(text))
     for key in _kept:
         width = min(WINDOW, len(key))
@@ -81,7 +81,7 @@ def without_kept(text: str) -> str:
 
 
 def _views(text: str) -> Iterator[View]:
-    """The text as it is, without escapes, and each of its stretches that may be base64 or hex, decoded."""
+    """Yields the text as it is, without escapes, and each of its stretches that may be base64 or hex, decoded."""
     yield text, [(place, place + 1) for place in range(len(text))]
     if re.search(r"[%\\]|&#", text):
         signs = list(_SIGN.finditer(text))
@@ -121,7 +121,8 @@ def take_from_environment(names: Collection[str]) -> dict[str, str]:
 
 
 def masked(text: str) -> str:
-    """The text with *** in place of every password of an address, well-formed or not: for text that nobody parsed."""
+    """Returns the text with *** in place of every password of an address, well-formed or not: for text that nobody
+    parsed."""
     return _USER_INFO.sub(_without_password, _NAMED.sub(rf"\1{HIDDEN}", text))
 
 

@@ -33,7 +33,8 @@ def check_key_variable(variable: str, environment: Mapping[str, str], named_by: 
 
 
 def api_key(variable: str | None) -> str:
-    """The key in an environment variable, empty where none is named; nothing that others wrote shows it from here on.
+    """Returns the key in an environment variable, empty where none is named; nothing that others wrote shows it from
+    here on.
 
     Raises ConfigError where the variable is not set or no header can carry what it holds; the message names a variable
     that is set, never the key.
@@ -49,8 +50,8 @@ def api_key(variable: str | None) -> str:
 
 
 def secret_headers(key_variable: str | None, headers: Sequence[tuple[str, str]]) -> dict[str, str]:
-    """The lines that let a client in: the API key, and each header with what its variable holds. Raises ConfigError as
-    api_key does."""
+    """Returns the lines that let a client in: the API key, and each header with what its variable holds. Raises
+    ConfigError as api_key does."""
     key = api_key(key_variable)
     authorization = {"Authorization": f"Bearer {key}"} if key else {}
     return authorization | {name: api_key(variable) for name, variable in headers}
@@ -68,12 +69,12 @@ def tls_context(ca_file: Path | None) -> ssl.SSLContext:
 
 
 def shown(text: str, num_chars: int = 100) -> str:
-    """A text that others wrote, fit for one line of a report, without a key that this process has sent."""
+    """Returns a text that others wrote, fit for one line of a report, without a key that this process has sent."""
     return plain(" ".join(without_kept(text[: WIDEST_SIGN * num_chars])[:num_chars].split()))
 
 
 def readable(text: bytes | bytearray) -> str:
-    """The first words of what a server wrote, without the tags, scripts and styles of a page."""
+    """Returns the first words of what a server wrote, without the tags, scripts and styles of a page."""
     words = re.sub(r"(?is)<(script|style)\b.*?</\1>|<[^>]*>", " ", text.decode(errors="replace"))
     return shown(" ".join(words.split()), READABLE_CHARS) or "no message"
 

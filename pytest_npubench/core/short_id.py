@@ -16,15 +16,15 @@ NUM_NAMED = 3
 
 
 def short_ids(keys: Mapping[str, str]) -> dict[str, str]:
-    """The short name of each key. `keys`: SUITE/KIND/ID with the tail that its name has at the least, such as its axes
-    ("bucket16"); empty where the kind alone may name it."""
+    """Returns the short name of each key. `keys`: SUITE/KIND/ID with the tail that its name has at the least, such as
+    its axes ("bucket16"); empty where the kind alone may name it."""
     forms = {key: list(_forms(key, tail)) for key, tail in keys.items()}
     counts = Counter(form for key in keys for form in set(_names(key)))
     return {key: next((form for form in found if counts[form] == 1), key) for key, found in forms.items()}
 
 
 def named(wanted: str, keys: Iterable[str]) -> Sequence[str]:
-    """The keys that a key, an id or a short name may mean, ascending: the key itself where it is one."""
+    """Returns the keys that a key, an id or a short name may mean, ascending: the key itself where it is one."""
     ascending = sorted(set(keys))
     if wanted in ascending:
         return [wanted]

@@ -59,7 +59,7 @@ class Rounded(Protocol):
     """How results are rounded."""
 
     def __call__(self, values: Any, num_products: int = 1, *, is_angle: bool = False) -> Any:
-        """The values, each a sum of so many products, as a decoder has them."""
+        """Returns the values, each a sum of so many products, as a decoder has them."""
         ...
 
 
@@ -90,7 +90,8 @@ def answer_reference(
     folder: Path | None = None,
     weights: HostWeights | None = None,
 ) -> AnswerReference:
-    """The reference of weights in a dtype, None: of probe weights; kept in a file of `folder`, and read from there."""
+    """Returns the reference of weights in a dtype, None: of probe weights; kept in a file of `folder`, and read from
+    there."""
     weights = weights or ProbeWeights(shape, dtype)
     if folder is None:
         return _computed(shape, dtype, prompts, weights)
@@ -115,7 +116,7 @@ def answer_reference(
 
 
 def _no_reference(shape: DecoderShape, dtype: str, num_positions: int) -> AnswerReference:
-    """An estimate of rounding alone."""
+    """Returns an estimate of rounding alone."""
     estimate = _estimated_rounding(shape, dtype)
     empty = np.zeros((0, num_positions, NUM_FIXED))
     return AnswerReference(
@@ -140,7 +141,8 @@ def affordable_prompts(shape: DecoderShape, prompts: ProbePrompts) -> int:
 
 
 def _operations(shape: DecoderShape, tokens: int) -> float:
-    """The operations of one text: two a weight and token, and causal attention's two products, without the head's."""
+    """Returns the operations of one text: two a weight and token, and causal attention's two products, without the
+    head's."""
     active = shape.num_active_parameters - shape.vocab_size * shape.hidden
     attention = shape.num_layers * shape.num_heads * shape.head_dim * tokens
     return 2.0 * tokens * (active + attention)
@@ -275,7 +277,7 @@ class _Decoder:
         return [run.rounded(run.hidden @ rows.T, shape.hidden).reshape(*run.asked.shape, NUM_FIXED) for run in runs]
 
     def greedy(self, runs: Sequence[_TextRun]) -> Iterator[tuple[Any, Any]]:
-        """The greedy tokens [prompts, positions] of runs that were answered, and their logits less the second
+        """Yields the greedy tokens [prompts, positions] of runs that were answered, and their logits less the second
         largest."""
         hidden = np.concatenate([run.hidden for run in runs])
         largest, second = np.full((2, len(hidden)), -np.inf)
@@ -341,7 +343,7 @@ class _Decoder:
         return projected.reshape(len(normed), num_heads, self._shape.head_dim).swapaxes(0, 1)
 
     def _experts(self, layer: Any, normed: Any, rounded: Rounded) -> Any:
-        """The chosen experts' outputs, weighed by the softmax over the chosen logits."""
+        """Returns the chosen experts' outputs, weighed by the softmax over the chosen logits."""
         scores = rounded(normed @ layer["router"] + layer.get("router_bias", 0.0), normed.shape[-1])
         chosen = np.argsort(-scores, axis=-1, kind="stable")[:, : self._shape.experts_per_token]
         shares = rounded(_softmax(np.take_along_axis(scores, chosen, axis=-1)))
@@ -365,7 +367,8 @@ class _Decoder:
 
 
 def _widened(values: Any) -> Any:
-    """The values as float64; experts' matrices are widened one by one, so that each stays in the processor's cache."""
+    """Returns the values as float64; experts' matrices are widened one by one, so that each stays in the processor's
+    cache."""
     return values if values.ndim == 3 else values.astype(np.float64)
 
 

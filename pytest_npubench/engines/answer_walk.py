@@ -128,7 +128,7 @@ class _AnswerWalk:
         return batches
 
     def _num_rows(self, bucket: int) -> int:
-        """The rows that are filled: all in the smallest bucket, where a prefill takes least."""
+        """Returns the rows that are filled: all in the smallest bucket, where a prefill takes least."""
         size = self._engine.batch_size
         return size if bucket == self._engine.buckets[0] else min(size, NUM_PROMPTS)
 
@@ -199,7 +199,7 @@ class _AnswerWalk:
         return answers
 
     def _prefills(self, asked: Sequence[Prompt]) -> Logits:
-        """The answer behind each of these prompts [prompts, NUM_FIXED], one batch each, in its last row."""
+        """Returns the answer behind each of these prompts [prompts, NUM_FIXED], one batch each, in its last row."""
         engine, row = self._engine, self._engine.batch_size - 1
         logits = np.empty((len(asked), NUM_FIXED))
         for index, prompt in enumerate(asked):
@@ -229,6 +229,7 @@ def _filled(batch: Batch, size: int) -> Batch:
 
 
 def _farthest(answers: Logits, others: Logits) -> Logits:
-    """The farthest answer of each prompt [prompts], over these positions, which are the first of the others'."""
+    """Returns the farthest answer of each prompt [prompts], over these positions, which are the first of the
+    others'."""
     farthest: Logits = distances(answers, others[..., : answers.shape[-2], :]).max(axis=-1)
     return farthest

@@ -52,7 +52,8 @@ def check_finite(logits: Logits, what: str = "answers") -> None:
 
 
 def distances(answer: npt.ArrayLike, other: npt.ArrayLike) -> Logits:
-    """The distances of answers [..., NUM_FIXED] from others; not a number where both say nothing (all logits alike)."""
+    """Returns the distances of answers [..., NUM_FIXED] from others; not a number where both say nothing (all logits
+    alike)."""
     centred, wanted = _centred(answer), _centred(other)
     with np.errstate(divide="ignore", invalid="ignore"):
         apart: Logits = np.linalg.norm(centred - wanted, axis=-1) / np.linalg.norm(wanted, axis=-1)

@@ -53,8 +53,8 @@ class Estimate:
 def estimate(
     facts: BinaryFacts | Total, spec: HardwareSpec, shape: DecoderShape, phase: Phase, bucket: int
 ) -> Estimate:
-    """The estimate of one prefill of a whole bucket, or of one decode step at its end. Raises ConfigError for a binary
-    without cycles and for a file without clock. A Total has no roofline."""
+    """Returns the estimate of one prefill of a whole bucket, or of one decode step at its end. Raises ConfigError for a
+    binary without cycles and for a file without clock. A Total has no roofline."""
     from pytest_npubench.errors import ConfigError
 
     if facts.cycles is None:
@@ -95,7 +95,7 @@ def estimate(
 
 
 def attention_flops(shape: DecoderShape, length: int) -> float:
-    """The FLOP of a causal prompt's attention, all layers: half of 4 x length^2 x heads x head dimension."""
+    """Returns the FLOP of a causal prompt's attention, all layers: half of 4 x length^2 x heads x head dimension."""
     return 2.0 * length**2 * shape.num_heads * shape.head_dim * shape.num_layers
 
 

@@ -35,7 +35,7 @@ class BlockTables:
 
     @property
     def held_bytes(self) -> int:
-        """The bytes of the blocks that requests hold, filled or not."""
+        """Returns the bytes of the blocks that requests hold, filled or not."""
         return (self.num_blocks - len(self._free)) * self._bytes_per_block
 
     def reserve(self, request: int, num_tokens: int) -> None:

@@ -42,7 +42,7 @@ ACCELERATOR_SIZES = Sizes(matmul_rows=8192, matmul_dtype="bfloat16", copy_bytes=
 
 
 def sizes(platform: str) -> Sizes:
-    """The sizes for a jax platform: "cpu", or any accelerator."""
+    """Returns the sizes for a jax platform: "cpu", or any accelerator."""
     return HOST_SIZES if platform == "cpu" else ACCELERATOR_SIZES
 
 
@@ -65,7 +65,7 @@ class CanaryKernels:
             self._calls[kernel] = make(sharding) if make else fusion_call(kernel, self._compiler, sharding)
 
     def time(self, kernel: str) -> float:
-        """Seconds of one call of a loaded kernel, waited for; of `dispatch` the mean over many."""
+        """Returns seconds of one call of a loaded kernel, waited for; of `dispatch` the mean over many."""
         call, num_calls = self._calls[kernel], NUM_LAUNCHES if kernel == "dispatch" else 1
         started_s = perf_counter()
         for _ in range(num_calls):

@@ -50,13 +50,14 @@ class Instruction:
 
     @property
     def cycles(self) -> int:
-        """The compiler's estimate; 0 where it has none."""
+        """Returns the compiler's estimate; 0 where it has none."""
         match = _CYCLES.search(self.text)
         return int(match[1]) if match else 0
 
     @property
     def num_bytes(self) -> float:
-        """The bytes of the results; where an operation begins, whose results hold its operands too, of the last."""
+        """Returns the bytes of the results; where an operation begins, whose results hold its operands too, of the
+        last."""
         counted = self.results[-1:] if self.opcode.endswith("-start") else self.results
         return sum(_bytes_of(kind) * math.prod(dims) for kind, dims in counted)
 
@@ -101,7 +102,7 @@ class Module:
 
     @cached_property
     def total(self) -> Total:
-        """The total of a run of the module."""
+        """Returns the total of a run of the module."""
         return self._total(self.entry)
 
     def copies(
@@ -196,7 +197,7 @@ def _reads_argument(instruction: Instruction, among: Sequence[Instruction]) -> b
 
 
 def _parameter(name: str, among: Sequence[Instruction]) -> Instruction | None:
-    """The parameter that stands behind this name, seen through changes of shape alone; None where none does."""
+    """Returns the parameter that stands behind this name, seen through changes of shape alone; None where none does."""
     source = next((one for one in among if one.name == name), None)
     while source is not None and source.opcode in ("bitcast", "reshape"):
         operand = _OPERAND.match(source.text)
@@ -232,7 +233,7 @@ def _instruction(line: str) -> Instruction | None:
 
 
 def _shape_and_rest(text: str) -> tuple[str, str]:
-    """The result's shape, in brackets where it is a tuple, and what follows it."""
+    """Returns the result's shape, in brackets where it is a tuple, and what follows it."""
     if not text.startswith("("):
         shape, _, rest = text.partition(" ")
         return shape, rest
@@ -245,7 +246,7 @@ def _shape_and_rest(text: str) -> tuple[str, str]:
 
 
 def _bytes_of(kind: str) -> float:
-    """The bytes of one element."""
+    """Returns the bytes of one element."""
     if kind in _BITS:
         return _BITS[kind] / 8
     digits = re.search(r"\d+", kind)

@@ -73,11 +73,11 @@ class ProbePrompts:
 
     @property
     def num_positions(self) -> int:
-        """The number of logits of a prompt: at its prefill's end, for each forced token, for each middle."""
+        """Returns the number of logits of a prompt: at its prefill's end, for each forced token, for each middle."""
         return self.num_forced + 1 + (len(self.middles[0]) if self.middles else 0)
 
     def positions(self, index: int) -> npt.NDArray[np.int64]:
-        """The positions of a prompt's answers in its text [num_positions]."""
+        """Returns the positions of a prompt's answers in its text [num_positions]."""
         steps = self.lengths[index] - 1 + np.arange(self.num_forced + 1)
         return np.concatenate([steps, self.middles[index]]).astype(np.int64) if self.middles else steps
 
@@ -122,7 +122,7 @@ class HostWeights(Protocol):
     """Weights of one shape, dtype and recipe are the same."""
 
     def layer(self, index: int) -> Mapping[str, Floats]:
-        """The tensors of one layer by name."""
+        """Returns the tensors of one layer by name."""
         ...
 
     def rows(self, table: str, rows: npt.ArrayLike) -> Floats:
@@ -188,12 +188,12 @@ def _middles(length: int, buckets: Sequence[int]) -> tuple[int, ...]:
 
 
 def fixed_tokens(vocab_size: int) -> tuple[int, ...]:
-    """The NUM_FIXED vocabulary entries whose logits are told: evenly spread, so that no shard is left out."""
+    """Returns the NUM_FIXED vocabulary entries whose logits are told: evenly spread, so that no shard is left out."""
     return tuple(index * vocab_size // NUM_FIXED for index in range(NUM_FIXED))
 
 
 def probe_weights(shape: DecoderShape, dtype: str, put: Place = lambda path, values: values) -> Any:
-    """The tree of all weights, one tensor at a time: {"embedding", "final_norm", "layers": [{...}], "head"}.
+    """Returns the tree of all weights, one tensor at a time: {"embedding", "final_norm", "layers": [{...}], "head"}.
 
     `put` takes each tensor's path and its values, float32 that `dtype` (fp32, bf16, fp16) holds exactly, and returns
     what the tree shall hold. Matrices are [in, out], experts' [experts, in, out], embedding and head [vocab, hidden].
@@ -209,7 +209,7 @@ def probe_weights(shape: DecoderShape, dtype: str, put: Place = lambda path, val
 
 
 def probe_layer(shape: DecoderShape, index: int, dtype: str) -> dict[str, Floats]:
-    """The tensors of one layer by name."""
+    """Returns the tensors of one layer by name."""
     return {name: values() for name, values in _layer(shape, index, dtype).items()}
 
 
@@ -223,7 +223,7 @@ def probe_rows(shape: DecoderShape, table: str, rows: npt.ArrayLike, dtype: str)
 
 
 def probe_table(shape: DecoderShape, table: str, dtype: str) -> Floats:
-    """The embedding, or the head where it is not tied to it: [vocab, hidden]."""
+    """Returns the embedding, or the head where it is not tied to it: [vocab, hidden]."""
     return _matrix(table, (shape.vocab_size, shape.hidden), 1 / math.sqrt(shape.hidden), dtype)
 
 
@@ -232,8 +232,8 @@ def probe_final_norm(shape: DecoderShape, dtype: str) -> Floats:
 
 
 def weights_bits(arrays: Iterable[npt.NDArray[Any]]) -> int:
-    """A checksum of the bits of all weights, each of two or four bytes: their sum as whole numbers, modulo 2^32. No
-    order and no split over devices changes it."""
+    """Returns a checksum of the bits of all weights, each of two or four bytes: their sum as whole numbers, modulo
+    2^32. No order and no split over devices changes it."""
     total = 0
     for array in arrays:
         whole = np.uint16 if array.dtype.itemsize == 2 else np.uint32
@@ -242,7 +242,7 @@ def weights_bits(arrays: Iterable[npt.NDArray[Any]]) -> int:
 
 
 def rounded(values: Floats, dtype: str) -> Floats:
-    """The nearest numbers that the dtype has, as float32."""
+    """Returns the nearest numbers that the dtype has, as float32."""
     if dtype == "fp16":
         return values.astype(np.float16).astype(np.float32)
     if dtype != "bf16":
@@ -327,7 +327,7 @@ def _words(stream: str, size: int) -> npt.NDArray[np.uint64]:
 
 @cache
 def _quantiles() -> npt.NDArray[np.float64]:
-    """The quantiles of the normal distribution at the middles of LEVELS equal parts."""
+    """Returns the quantiles of the normal distribution at the middles of LEVELS equal parts."""
     inverse = NormalDist().inv_cdf
     lower = np.array([inverse((level + 0.5) / LEVELS) for level in range(LEVELS // 2)])
     return np.concatenate([lower, -lower[::-1]])

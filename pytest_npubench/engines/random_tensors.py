@@ -53,7 +53,7 @@ class RandomTensors:
         return dict(self._names())
 
     def make(self, name: str, dims: tuple[int, ...]) -> Floats:
-        """The values of the tensor of that name, equal for a seed whichever tensors were made before."""
+        """Returns the values of the tensor of that name, equal for a seed whichever tensors were made before."""
         kind = name.split(".")[-2]
         if name == FINAL_NORM:
             return np.resize(np.array([1.0, -1.0], np.float32), dims)
@@ -72,7 +72,7 @@ class RandomTensors:
         return values
 
     def _gain(self, kind: str) -> float:
-        """The gain of a projection whose input has a mean square of 1; 1 for most."""
+        """Returns the gain of a projection whose input has a mean square of 1; 1 for most."""
         if kind == "o_proj":
             return math.sqrt(ATTENTION_GROWTH / self.shape.num_layers)
         if kind == "down_proj":

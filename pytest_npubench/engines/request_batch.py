@@ -27,7 +27,7 @@ class Generation:
 
     @property
     def counted_run(self) -> Run:
-        """The run, with the number of its tokens."""
+        """Returns the run, with the number of its tokens."""
         return replace(self.run, num_tokens=sum(map(len, self.tokens)))
 
 
@@ -56,8 +56,8 @@ def check_batch(requests: Sequence[Request], batch_size: int, verb: str = "takes
 def random_prompts(
     requests: Sequence[Request], vocab_size: int, *, seed: int = 0, run: int = 0, avoid: int | None = None
 ) -> list[Prompt]:
-    """A prompt a request, int32 [l_in], of tokens drawn by seed, run and row; `avoid` is a token that none holds (an
-    engine's padding)."""
+    """Returns a prompt a request, int32 [l_in], of tokens drawn by seed, run and row; `avoid` is a token that none
+    holds (an engine's padding)."""
     num_tokens = vocab_size if avoid is None else vocab_size - 1
     if num_tokens < 1:
         raise ConfigError(f"a vocabulary of {vocab_size} tokens; want one that prompts can be drawn from")

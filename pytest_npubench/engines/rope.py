@@ -55,7 +55,7 @@ def rope_growth(shape: DecoderShape) -> float:
 
 
 def _pair_of(shape: DecoderShape, num_turns: float) -> float:
-    """The pair, as a real number, that turns so often over YaRN's original context."""
+    """Returns the pair, as a real number, that turns so often over YaRN's original context."""
     pair = (
         shape.head_dim * math.log(YARN_ORIGINAL_CONTEXT / (num_turns * 2 * math.pi)) / (2 * math.log(shape.rope_theta))
     )

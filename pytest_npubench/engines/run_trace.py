@@ -40,7 +40,7 @@ class RunTrace:
         self._moves.append(Move(from_bucket=from_bucket, to_bucket=to_bucket, duration_s=perf_counter() - started_s))
 
     def finish(self) -> Run:
-        """The end-to-end time and its parts."""
+        """Returns the end-to-end time and its parts."""
         e2e_s = perf_counter() - self._started_s
         self._close()
         return Run(e2e_s=e2e_s, segments=tuple(self._segments), moves=tuple(self._moves))

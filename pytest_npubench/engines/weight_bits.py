@@ -89,7 +89,7 @@ def _of_layer(name: str) -> bool:
 
 
 def _table(config: Config, file: Path) -> tuple[Any, str]:
-    """The object that says it, and its key."""
+    """Returns the object that says it, and its key."""
     from pytest_npubench.core.documents import json_value
     from pytest_npubench.core.regular_file import SMALL_BYTES, read_text
 
@@ -126,7 +126,7 @@ def _fp8(table: Config) -> WeightBits:
 
 
 def _compressed(table: Config) -> WeightBits:
-    """The widest of its groups of modules."""
+    """Returns the widest of its groups of modules."""
     groups = [group for group in table["config_groups"].values() if group.get("weights")]
     return max((_of_group(group) for group in groups), key=lambda each: each.bits)
 
@@ -174,7 +174,8 @@ def _named(table: Config) -> WeightBits:
 
 
 def _mlx(table: Config) -> WeightBits:
-    """A scale and a bias of 16 bits for each group; or MXFP4. The tables of the vocabulary are quantised too."""
+    """Returns a scale and a bias of 16 bits for each group; or MXFP4. The tables of the vocabulary are quantised
+    too."""
     bits, size = _bits(table, "bits"), table.get("group_size") or 64
     each = 8 if table.get("mode") in ("mxfp4", "mxfp8", "nvfp4") else 2 * SCALE_BITS
     return WeightBits(method="", bits=bits + each / size, is_head_quantised=True)

@@ -73,7 +73,7 @@ def available(names: Sequence[str]) -> list[Predictor]:
 
 
 def rivals(asked: Sequence[str]) -> tuple[str, ...]:
-    """The predictors beside LENS of a list of names or of `all`. Raises RegistryError for a name that cannot be had;
-    `all` has those that cannot, who then say why wherever they should have predicted."""
+    """Returns the predictors beside LENS of a list of names or of `all`. Raises RegistryError for a name that cannot be
+    had; `all` has those that cannot, who then say why wherever they should have predicted."""
     chosen = names() if ALL in asked else dict.fromkeys(predictor(name).name for name in asked)
     return tuple(name for name in chosen if name != LENS)

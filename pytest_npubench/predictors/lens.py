@@ -78,7 +78,8 @@ class LensPredictor:
     def predict(
         self, input_tokens: int | IntArray, output_tokens: int | IntArray
     ) -> Prediction[float] | Prediction[FloatArray]:
-        """Seconds of each request alone in the engine (Eq. 6): two integers, or two integer arrays of one shape.
+        """Returns seconds of each request alone in the engine (Eq. 6): two integers, or two integer arrays of one
+        shape.
 
         Raises LengthError for lengths that are no positive integers, shapes that differ, or a prompt or KV cache longer
         than the largest bucket.
@@ -101,7 +102,7 @@ class LensPredictor:
         attention: Attention = "padded",
         finished: Finished = "grow",
     ) -> Prediction[float]:
-        """Seconds of one batch of (input_tokens, output_tokens), submitted at once.
+        """Returns seconds of one batch of (input_tokens, output_tokens), submitted at once.
 
         attention="padded" decodes the batch in the bucket of its longest KV cache (Eq. 8 to 11); `finished` says what a
         request that ended adds to it. "ragged" walks each request through its own buckets at TBT / N (Eq. 12 and 13),
@@ -120,7 +121,7 @@ class LensPredictor:
     def band(
         self, input_tokens: int | IntArray, output_tokens: int | IntArray, coverage: float = 0.9
     ) -> Band[float] | Band[FloatArray]:
-        """The interval that holds the expected E2E latency with probability `coverage`; shapes and errors as in
+        """Returns the interval that holds the expected E2E latency with probability `coverage`; shapes and errors as in
         predict.
 
         Raises MeasurementError where the profile does not know its errors, ConfigError for a coverage outside (0, 1).
@@ -141,7 +142,7 @@ class LensPredictor:
         finished: Finished = "grow",
         coverage: float = 0.9,
     ) -> Band[float]:
-        """The interval of predict_batch's E2E latency; errors as in predict_batch and band."""
+        """Returns the interval of predict_batch's E2E latency; errors as in predict_batch and band."""
         low_s, high_s = self._interval(self.batch_work(requests, attention, finished), coverage)
         return Band(low_s=float(low_s), high_s=float(high_s), coverage=coverage)
 
@@ -222,7 +223,7 @@ class FittedLens:
         return self.lens.predict_batch(_lengths(batch), finished=self.finished).e2e_s
 
     def counts(self, batch: Sequence[Request]) -> dict[str, float]:
-        """The prefills and decode steps that it adds up, by the names of core.measurement.Run.counts."""
+        """Returns the prefills and decode steps that it adds up, by the names of core.measurement.Run.counts."""
         work = self.lens.batch_work(_lengths(batch), "padded", self.finished)
         phases = ((Phase.PREFILL, work.prefills), (Phase.DECODE, work.steps))
         return {f"{phase.value}-{bucket}": float(num) for phase, own in phases for bucket, num in own.items() if num}

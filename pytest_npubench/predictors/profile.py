@@ -127,7 +127,7 @@ class BucketProfile:
             _check_seconds(f"transitions_s[{bucket}]", seconds)
 
     def to_json(self) -> dict[str, object]:
-        """A dict that json.dumps takes and from_json reads back as an equal profile."""
+        """Returns a dict that json.dumps takes and from_json reads back as an equal profile."""
         return {
             "format": FORMAT,
             "version": VERSION,
@@ -140,8 +140,8 @@ class BucketProfile:
 
     @classmethod
     def from_json(cls, data: object) -> BucketProfile:
-        """The profile that to_json wrote. Raises FormatVersionError for a version this code does not know, StoreError
-        naming the entry for anything else that is missing, unknown, of a wrong type or not usable."""
+        """Returns the profile that to_json wrote. Raises FormatVersionError for a version this code does not know,
+        StoreError naming the entry for anything else that is missing, unknown, of a wrong type or not usable."""
         if not isinstance(data, dict) or data.get("format") != FORMAT:
             raise StoreError(f"{PROFILE}: no object with format {FORMAT!r}")
         if data.get("version") != VERSION:

@@ -35,7 +35,7 @@ class PartSamples:
     why_not: str = "no parts of the decoder, measured alone, are on record here"
 
     def of(self, part: Part) -> Sequence[float]:
-        """Seconds of each run. Raises MeasurementError with the reason where it was not timed."""
+        """Returns seconds of each run. Raises MeasurementError with the reason where it was not timed."""
         if part not in self.parts_s:
             raise MeasurementError(self.why_not)
         return self.parts_s[part]
@@ -98,7 +98,8 @@ class ProfileSamples:
 
 class FittedPredictor(Protocol):
     def predict(self, batch: Sequence[Request]) -> float:
-        """Seconds from the submission of the batch to its last token. Raises NpubenchError where it cannot tell."""
+        """Returns seconds from the submission of the batch to its last token. Raises NpubenchError where it cannot
+        tell."""
         ...
 
 
@@ -115,7 +116,7 @@ class Predictor:
     needs_canaries: ClassVar[bool] = False
 
     def parts(self, buckets: Sequence[int]) -> tuple[Part, ...]:
-        """The parts of the decoder that it wants timed alone, for these buckets."""
+        """Returns the parts of the decoder that it wants timed alone, for these buckets."""
         return ()
 
     def fit(self, samples: ProfileSamples) -> FittedPredictor:

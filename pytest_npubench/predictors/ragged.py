@@ -65,8 +65,8 @@ class RaggedLens:
 
     @classmethod
     def of(cls, profile: BucketProfile, points: Sequence[ProfilePoint]) -> RaggedLens:
-        """The times of a profile at the lengths that its points measured. Raises ConfigError where a bucket lacks one
-        of its times."""
+        """Returns the times of a profile at the lengths that its points measured. Raises ConfigError where a bucket
+        lacks one of its times."""
         prompts, contexts = dict[int, int](), dict[int, float]()
         for point in points:
             prompts[point.bucket] = point.input_tokens
@@ -87,8 +87,8 @@ class RaggedLens:
         return self.predict_batch([(item.input_tokens, item.output_tokens) for item in batch]).e2e_s
 
     def predict_batch(self, requests: Sequence[tuple[int, int]]) -> Prediction[float]:
-        """Seconds of (input_tokens, output_tokens) that are submitted at once. Raises LengthError for none, or more
-        than batch_size."""
+        """Returns seconds of (input_tokens, output_tokens) that are submitted at once. Raises LengthError for none, or
+        more than batch_size."""
         if not 1 <= len(requests) <= self.batch_size:
             raise LengthError(f"{len(requests)} requests; the profile is of batches of {self.batch_size}")
         inputs = np.array([prompt for prompt, _ in requests])

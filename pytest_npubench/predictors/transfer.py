@@ -19,7 +19,7 @@ class DeviceSpeed:
     launch_s: float | None = None
 
     def explained_s(self, work: tuple[float, float]) -> float:
-        """The seconds of so many FLOPs and bytes, by whichever takes longer."""
+        """Returns the seconds of so many FLOPs and bytes, by whichever takes longer."""
         flops, num_bytes = work
         return max(flops * self.flop_s, num_bytes * self.byte_s)
 

@@ -87,7 +87,7 @@ def fit(
     literal: bool = False,
     transitions_s: Mapping[int, float] | None = None,
 ) -> BucketProfile:
-    """The profile from E2E samples in seconds of each point, all measured at batch_size.
+    """Returns the profile from E2E samples in seconds of each point, all measured at batch_size.
 
     `literal` counts the steps as the predictor will. Timings know their errors where a point has two samples or more.
     Raises MeasurementError for samples that cannot be used, and where a TBT or TTFT comes out at 0 or below;
@@ -137,7 +137,7 @@ class _Estimate:
 def _pair(
     bucket: int, lengths: tuple[int, int], prefill: Sequence[int], decode: Sequence[int]
 ) -> tuple[ProfilePoint, ...]:
-    """A prompt of b - l2 tokens in bucket b, whose KV cache runs from b - l2 + 1 to at most b."""
+    """Returns a prompt of b - l2 tokens in bucket b, whose KV cache runs from b - l2 + 1 to at most b."""
     if bucket not in decode:
         return (ProfilePoint(bucket=bucket, input_tokens=bucket, output_tokens=1, phases=(Phase.PREFILL,)),)
     phases = BOTH_PHASES if bucket in prefill else (Phase.DECODE,)

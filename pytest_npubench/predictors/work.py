@@ -73,7 +73,7 @@ def batch_prefills(input_tokens: IntArray, prefill: Spans, shared: bool) -> dict
 
 
 def longest_kv_tokens(input_tokens: IntArray, num_steps: IntArray, finished: Finished) -> IntArray:
-    """The longest KV cache of a padded batch's decode steps, 0 where it has none."""
+    """Returns the longest KV cache of a padded batch's decode steps, 0 where it has none."""
     if not num_steps.any():
         return np.zeros((), dtype=np.int64)
     ends = input_tokens.max() + num_steps.max() if finished == "grow" else (input_tokens + num_steps).max()

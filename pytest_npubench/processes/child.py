@@ -90,7 +90,8 @@ class Messages:
                 self._wait(select.POLLOUT, until_s)
 
     def receive(self, timeout_s: float | None = None) -> Any:
-        """The next message. Raises EOFError where the other end is closed, GarbledError where no message came."""
+        """Returns the next message. Raises EOFError where the other end is closed, GarbledError where no message
+        came."""
         until_s = _end_s(timeout_s)
         self._fill(_LENGTH.size, until_s)
         (num_bytes,) = _LENGTH.unpack_from(self._arrived)
@@ -189,7 +190,7 @@ class Child:
         return self._messages.fileno()
 
     def log(self) -> tuple[str, ...]:
-        """The lines that it has written so far; of very many the first and the last."""
+        """Returns the lines that it has written so far; of very many the first and the last."""
         return self._output.lines()
 
     def send(self, *message: object, timeout_s: float | None = None) -> None:
@@ -205,8 +206,8 @@ class Child:
             raise self.lost() from None
 
     def receive(self, timeout_s: float | None) -> tuple[Any, ...]:
-        """The next message; None waits for ever. Raises UnitLostError where the child dies, sends none in time, or
-        something else than messages."""
+        """Returns the next message; None waits for ever. Raises UnitLostError where the child dies, sends none in time,
+        or something else than messages."""
         if not self._end.alive:
             raise UnitLostError(f"{self.name} was closed")
         try:
@@ -222,7 +223,8 @@ class Child:
         return message
 
     def answer(self, timeout_s: float | None = None) -> Any:
-        """The value of the next message, ("ok", value). Raises the error that it names instead, else as receive."""
+        """Returns the value of the next message, ("ok", value). Raises the error that it names instead, else as
+        receive."""
         kind, *values = self.receive(self.timeout_s if timeout_s is None else timeout_s)
         if kind == "error" and len(values) == 2:
             raise named_error(*values)
@@ -251,21 +253,21 @@ class Child:
             raise self.lost()
 
     def wait(self, timeout_s: float) -> int | None:
-        """The exit status of a child that ends by itself, or the negative signal; None where it is too slow."""
+        """Returns the exit status of a child that ends by itself, or the negative signal; None where it is too slow."""
         with suppress(subprocess.TimeoutExpired):
             self._guarded.process.wait(timeout_s)
         return self._guarded.process.poll()
 
     def hung(self, timeout_s: float) -> UnitLostError:
-        """The error for a child that gives no answer; it is ended, since what it does next is unknown."""
+        """Returns the error for a child that gives no answer; it is ended, since what it does next is unknown."""
         return self._ended(f"gave no answer within {timeout_s:g} s; it was ended")
 
     def garbled(self, what: str) -> UnitLostError:
-        """The error for a child that sends what it should not; it is ended likewise."""
+        """Returns the error for a child that sends what it should not; it is ended likewise."""
         return self._ended(f"sent {what}; it was ended")
 
     def lost(self) -> UnitLostError:
-        """The error for a child that ended by itself, or was ended."""
+        """Returns the error for a child that ended by itself, or was ended."""
         status = self.wait(END_S)
         return self._ended(f"was lost: {'it closed its end' if status is None else ending(status)}")
 
@@ -307,7 +309,8 @@ def python_child(
 
 
 def hosted(made_by: str, arguments: Mapping[str, object], **keywords: Any) -> Child:
-    """A child that serves the object which `made_by`, "MODULE:NAME", makes of the arguments there (owner.py)."""
+    """Returns a child that serves the object which `made_by`, "MODULE:NAME", makes of the arguments there
+    (owner.py)."""
     return python_child(OWNER, {**arguments, "made_by": made_by}, **keywords)
 
 
@@ -321,7 +324,7 @@ def import_path(python: str) -> dict[str, str]:
 
 
 def named_error(name: str, text: str) -> NpubenchError:
-    """The child's error with our name, MeasurementError for any other."""
+    """Returns the child's error with our name, MeasurementError for any other."""
     kind = getattr(errors, name, None)
     if isinstance(kind, type) and issubclass(kind, NpubenchError):
         return kind(text)
@@ -351,7 +354,7 @@ class Output:
         return tuple(text.decode(errors="replace").splitlines())
 
     def last_words(self) -> str:
-        """The last lines for an error's message; empty where it has printed nothing."""
+        """Returns the last lines for an error's message; empty where it has printed nothing."""
         lines = [
             line if len(line) <= LINE_LENGTH else f"{line[:LINE_LENGTH]}..." for line in self.lines()[-LAST_LINES:]
         ]

@@ -80,7 +80,7 @@ def _become(command: list[str], guard: int) -> None:
 
 
 def _watch(child: int, lifeline: int, ended: int, limit_s: float) -> int | None:
-    """The child's wait status; None where the owner is gone or the limit over first."""
+    """Returns the child's wait status; None where the owner is gone or the limit over first."""
     ends_s = monotonic() + limit_s
     while True:
         if (status := _reaped(child)) is not None:
@@ -96,7 +96,7 @@ def _watch(child: int, lifeline: int, ended: int, limit_s: float) -> int | None:
 
 
 def _wait(child: int, ended: int, limit_s: float) -> int | None:
-    """The child's wait status, whichever process ends meanwhile; None where it does not end in time."""
+    """Returns the child's wait status, whichever process ends meanwhile; None where it does not end in time."""
     ends_s = monotonic() + limit_s
     while (status := _reaped(child)) is None and (left_s := ends_s - monotonic()) > 0:
         if _ready([ended], left_s):
@@ -105,7 +105,7 @@ def _wait(child: int, ended: int, limit_s: float) -> int | None:
 
 
 def _ready(numbers: list[int], timeout_s: float) -> list[int]:
-    """The descriptors that are readable or closed at their other end, after timeout_s or a day at most."""
+    """Returns the descriptors that are readable or closed at their other end, after timeout_s or a day at most."""
     poll = select.poll()  # unlike select(2) for descriptors of any number
     for number in numbers:
         poll.register(number, select.POLLIN)
@@ -113,7 +113,7 @@ def _ready(numbers: list[int], timeout_s: float) -> list[int]:
 
 
 def _reaped(child: int) -> int | None:
-    """The child's wait status once it has ended. Descendants that were left to us are reaped on the way."""
+    """Returns the child's wait status once it has ended. Descendants that were left to us are reaped on the way."""
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)

@@ -83,7 +83,7 @@ class Guarded:
 
     @property
     def pid(self) -> int:
-        """The pid of the command's own process, which its guard reports; the guard's where that failed."""
+        """Returns the pid of the command's own process, which its guard reports; the guard's where that failed."""
         if not self._pid and self._end.alive:
             ready = select.poll()
             ready.register(self._lifeline_end, select.POLLIN)
@@ -145,7 +145,7 @@ def run(
 
 
 def _read(process: subprocess.Popen[bytes], until_s: float) -> tuple[bytearray, bytearray]:
-    """The output of the process until it ends: a descendant may keep its pipes open for longer."""
+    """Returns the output of the process until it ends: a descendant may keep its pipes open for longer."""
     assert process.stdout is not None  # it was asked for
     assert process.stderr is not None
     outputs = {process.stdout.fileno(): bytearray(), process.stderr.fileno(): bytearray()}

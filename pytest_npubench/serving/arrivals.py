@@ -66,7 +66,7 @@ def uniform(rate_per_s: float, n: int) -> Times:
 
 
 def replay(times_s: Sequence[float], rate_per_s: float | None = None) -> Times:
-    """A trace's arrivals from its first one at 0, stretched or squeezed to a rate where one is given.
+    """Returns a trace's arrivals from its first one at 0, stretched or squeezed to a rate where one is given.
 
     Raises WorkloadError: no arrivals, one not finite, out of order, or all at one time where a rate is asked for;
     ConfigError for a rate that is not above 0.

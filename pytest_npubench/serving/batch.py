@@ -169,13 +169,14 @@ class Batch:
 
     @property
     def decode(self) -> tuple[int, ...]:
-        """The running requests in the order in which they started; the same tuple as long as they are the same."""
+        """Returns the running requests in the order in which they started; the same tuple as long as they are the
+        same."""
         if self._decode is None:
             self._decode = tuple(self.running)
         return self._decode
 
     def next_waiting(self, *, whole: bool = False) -> BatchMember | None:
-        """The one that `admit_next` would admit."""
+        """Returns the one that `admit_next` would admit."""
         return self.waiting[0] if self._wanted(whole) else None
 
     def admit_next(self, *, whole: bool = False) -> BatchMember | None:

@@ -54,7 +54,7 @@ def search(
     max_runs: int | None = None,
     seed: int = 0,
 ) -> Capacity:
-    """The highest rate with an attainment of at least `target`, between low and high requests/s.
+    """Returns the highest rate with an attainment of at least `target`, between low and high requests/s.
 
     evaluate(rate_per_s, seed) returns (requests that attained, requests that arrived, seconds spent). The search ends
     before the run that would exceed the budget, going by what runs took so far; the first one always runs.
@@ -155,7 +155,7 @@ class _CapacitySearch:
         return min(max(step, 0), self.last_step)
 
     def _one_sided(self, end: int) -> Capacity:
-        """The lowest rate failed, the highest passed, or the budget ended on the way there."""
+        """Returns the lowest rate failed, the highest passed, or the budget ended on the way there."""
         step = max(self.steps) if end else min(self.steps)
         rate, attained = self._rate(step), self._together(step)
         fails = attained < self.target
@@ -204,7 +204,7 @@ class CapacityRatio:
 
 
 def estimate(runs: Sequence[CapacityRun], *, low: float, high: float, target: float = 0.9) -> Capacity:
-    """The capacity between low and high requests/s that runs made by any plan show, such as alternating blocks.
+    """Returns the capacity between low and high requests/s that runs made by any plan show, such as alternating blocks.
 
     Raises ConfigError as `search`, MeasurementError where there are no runs.
     """

@@ -35,7 +35,8 @@ class LayeredFlight:
         self._flight: _Flight | None = None
 
     def plan(self, choose_rows: Callable[[], tuple[PrefillRow, ...]]) -> IterationPlan | None:
-        """The iteration that takes the flight a group further; where none is on its way, `choose_rows` may set off."""
+        """Returns the iteration that takes the flight a group further; where none is on its way, `choose_rows` may set
+        off."""
         flight = self._current() or self._set_off(choose_rows())
         if flight is None:
             return self._batch.plan()
@@ -44,7 +45,8 @@ class LayeredFlight:
         return self._batch.plan(flight.rows, group)
 
     def _current(self) -> _Flight | None:
-        """The flight without those who were preempted or aborted; None: it has landed, or nobody is left in it."""
+        """Returns the flight without those who were preempted or aborted; None: it has landed, or nobody is left in
+        it."""
         flight = self._flight
         if flight is None or flight.next_group == len(flight.groups):
             return None

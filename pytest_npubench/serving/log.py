@@ -127,7 +127,7 @@ class IterationLog:
 
 
 def prefill_work(plan: IterationPlan) -> tuple[int, int, int]:
-    """A plan's num_prefill_tokens, num_prefill_layers and num_prefill_pairs (IterationLog)."""
+    """Returns a plan's num_prefill_tokens, num_prefill_layers and num_prefill_pairs (IterationLog)."""
     num_tokens = num_layers = num_pairs = 0
     for group, rows in plan.passes:
         if rows:
@@ -149,7 +149,7 @@ def prefill_pairs(rows: Sequence[PrefillRow]) -> int:
 
 
 def merged(logs: Sequence[IterationLog]) -> IterationLog:
-    """The iterations of several devices as one log, in the order in which they ended."""
+    """Returns the iterations of several devices as one log, in the order in which they ended."""
     whole = IterationLog()
     for log in logs:
         for name, column in log.columns().items():

@@ -34,7 +34,7 @@ class ServingResult:
 
 
 def records_of(members: Iterable[BatchMember], log: IterationLog) -> tuple[RequestRecord, ...]:
-    """The requests' times, read off the log of the device that served them."""
+    """Returns the requests' times, read off the log of the device that served them."""
     start_s, end_s = log.start_s, memoryview(log.end_s[:])  # a copy: the log's own could not grow under a view
     ends_s = np.asarray(end_s)
     # in order up to a finite one they all are, and so are a request's
@@ -48,7 +48,7 @@ def records_of(members: Iterable[BatchMember], log: IterationLog) -> tuple[Reque
 
 
 def record_of(member: BatchMember, start_s: Sequence[float], token_times_s: Sequence[float]) -> RequestRecord:
-    """The request's times: start_s of the log of the device that prefilled it, and those of its tokens."""
+    """Returns the request's times: start_s of the log of the device that prefilled it, and those of its tokens."""
     request = member.request
     return RequestRecord(
         arrival_s=request.arrival_s,
@@ -64,8 +64,8 @@ def record_of(member: BatchMember, start_s: Sequence[float], token_times_s: Sequ
 
 
 def token_times(*parts: tuple[Sequence[tuple[int, int]], array[float]]) -> StoredTimes:
-    """The ends of the iterations that gave the tokens, of one device after the other: segments are (first iteration,
-    number of tokens), and the log's end_s."""
+    """Returns the ends of the iterations that gave the tokens, of one device after the other: segments are (first
+    iteration, number of tokens), and the log's end_s."""
     times_s = array("d")
     for segments, end_s in parts:
         times_s.extend(_taken(segments, end_s))

@@ -27,7 +27,7 @@ class HandoverExecutor(Executor, Protocol):
     """An executor whose requests can move to another one of its kind. Both copy; `end` frees."""
 
     def export_kv(self, request: int) -> tuple[int, object]:
-        """The bytes of the request's keys and values, and whatever carries them with its latest token."""
+        """Returns the bytes of the request's keys and values, and whatever carries them with its latest token."""
         ...
 
     def import_kv(self, request: int, kv: object) -> None:

@@ -52,7 +52,7 @@ class Compared:
 
 
 def half_widths(comparisons: Sequence[Compared], coverage: float) -> FloatArray:
-    """The half width of the interval of each measured mean around its prediction, [num_compared]."""
+    """Returns the half width of the interval of each measured mean around its prediction, [num_compared]."""
     values = _Values.of(comparisons)
     return t_half_width(values.weights**2 * values.variances[:, None], values.degrees_of_freedom, coverage)
 
@@ -64,8 +64,8 @@ def covered(compared: Compared, coverage: float) -> bool:
 
 
 def most_misses(comparisons: Sequence[Compared], coverage: float, *, seed: int = 0) -> int:
-    """The number of misses that chance exceeds once in a hundred times, by simulation with the values shared as they
-    are: each is normal about the truth, its variance is estimated again (chi-squared)."""
+    """Returns the number of misses that chance exceeds once in a hundred times, by simulation with the values shared as
+    they are: each is normal about the truth, its variance is estimated again (chi-squared)."""
     values = _Values.of(comparisons)
     rng = np.random.default_rng(seed)
     size = (len(values.variances), NUM_DRAWS)

@@ -53,7 +53,7 @@ def minimum_detectable_effect(
 
 
 def _noncentrality(freedom: FloatArray, level: float, power: float) -> FloatArray:
-    """The delta at which a noncentral t exceeds Student's quantile with the given power."""
+    """Returns the delta at which a noncentral t exceeds Student's quantile with the given power."""
     from scipy import special  # a quarter of a second that collecting cases need not pay
 
     critical = student_quantile(1 - level, freedom)

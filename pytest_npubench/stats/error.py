@@ -41,7 +41,7 @@ class CaseError:
 
     @property
     def gate_value(self) -> float:
-        """The stricter of the two: max(|sum_error|, mape)."""
+        """Returns the stricter of the two: max(|sum_error|, mape)."""
         return max(abs(self.sum_error), self.mape)
 
 
@@ -105,7 +105,7 @@ def repeat_error(samples_s: Sequence[float]) -> float | None:
 
 
 def jackknife_error(left_out: Sequence[float]) -> float:
-    """The standard error of an estimate from n rounds, by what it is with each of them left out (Tukey 1958):
+    """Returns the standard error of an estimate from n rounds, by what it is with each of them left out (Tukey 1958):
     sqrt((n - 1) / n sum (x_i - mean)^2).
 
     Leaving out whole rounds keeps what interleaving achieved: drift that a round's points share cancels in a ratio of

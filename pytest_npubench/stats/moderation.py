@@ -45,7 +45,7 @@ class VariancePrior:
 
 
 def fit_prior(variances: npt.ArrayLike, degrees_of_freedom: npt.ArrayLike) -> VariancePrior | None:
-    """The prior of variances with their degrees of freedom, both of shape (m,), by Smyth's moments.
+    """Returns the prior of variances with their degrees of freedom, both of shape (m,), by Smyth's moments.
 
     A case with 0 degrees knows nothing of its variance (which may be NaN) and is passed over. None below three usable
     variances, or where all of them are 0. Raises MeasurementError: shapes that differ, a value that cannot be one.
@@ -85,7 +85,8 @@ def moderated(
 
 
 def inverse_trigamma(value: float) -> float:
-    """The y > 0 with trigamma(y) = value, for value > 0, by Newton's method on 1 / trigamma (Smyth 2004, appendix).
+    """Returns the y > 0 with trigamma(y) = value, for value > 0, by Newton's method on 1 / trigamma (Smyth 2004,
+    appendix).
 
     1 / trigamma is convex and nearly straight, so the steps never overshoot. Worked number: trigamma(1) = pi^2 / 6.
     """

@@ -51,12 +51,12 @@ def rank(predicted_s: Sequence[float], measured_s: Sequence[float]) -> Ranking:
 
 
 def largest_regret(error: float) -> float:
-    """The largest regret of choices whose predictions are within this relative error."""
+    """Returns the largest regret of choices whose predictions are within this relative error."""
     return 2 * error / (1 + error)
 
 
 def relative_throughputs(rounds_s: Sequence[Sequence[float]]) -> list[tuple[float, ...]]:
-    """The throughput of each choice relative to all, [num_choices][num_rounds]: the geometric mean of a round's seconds
-    over all choices, over the choice's own. A round that is slow for all cancels."""
+    """Returns the throughput of each choice relative to all, [num_choices][num_rounds]: the geometric mean of a round's
+    seconds over all choices, over the choice's own. A round that is slow for all cancels."""
     means = [geometric_mean(row) for row in zip(*rounds_s, strict=True)]
     return [tuple(mean / own for mean, own in zip(means, choice, strict=True)) for choice in rounds_s]

@@ -18,7 +18,7 @@ FARTHEST = 12.0
 
 
 def log_density(squares: FloatArray, freedom: float) -> FloatArray:
-    """The log density of values with these squares, in their precision."""
+    """Returns the log density of values with these squares, in their precision."""
     half = (freedom + 1) / 2
     constant = math.lgamma(half) - math.lgamma(freedom / 2) - math.log(freedom * math.pi) / 2
     kind = squares.dtype.type

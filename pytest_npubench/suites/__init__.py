@@ -84,8 +84,8 @@ def usable() -> tuple[Suite, ...]:
 
 
 def case_kind(name: str, markers: Collection[str] = ()) -> CaseKind[Any]:
-    """The kind of that name; where two suites have one, that of the suite which a test's markers name, else of the one
-    that runs without being named.
+    """Returns the kind of that name; where two suites have one, that of the suite which a test's markers name, else of
+    the one that runs without being named.
 
     Raises RegistryError on an unknown one, or where the markers do not tell which; BrokenEntryError on an unknown one
     where a suite cannot be had, as it may be that suite's.

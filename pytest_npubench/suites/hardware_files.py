@@ -12,7 +12,7 @@ from pytest_npubench.core.run_folders import RunFolders
 
 
 def known_folders() -> list[Path]:
-    """The folder of the shipped hardware files, then those of other distributions' device families."""
+    """Returns the folder of the shipped hardware files, then those of other distributions' device families."""
     offered = [family.hardware for family in families.all_families() if family.hardware is not None]
     return [hardware_reader.default_directory(), *offered]
 

@@ -102,8 +102,8 @@ class Suite:
     # -- what it may have
 
     def read(self, root: TomlTable) -> object:
-        """The suite's section of a hardware file, as `root.read(section, Record)` reads it: a record of a class of its
-        own, by which HardwareSpec.section finds it. Raises HardwareFileError."""
+        """Returns the suite's section of a hardware file, as `root.read(section, Record)` reads it: a record of a class
+        of its own, by which HardwareSpec.section finds it. Raises HardwareFileError."""
         if self.section is None or not self.record:
             raise root.error(self.name, f"suite {self.name} has no section in hardware files; want none")
         module, _, name = self.record.partition(":")
@@ -115,8 +115,8 @@ class Suite:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The names of its kinds: the files of its folder `kinds`, and what others add to it. Raises BrokenEntryError
-        where there is no such folder."""
+        """Returns the names of its kinds: the files of its folder `kinds`, and what others add to it. Raises
+        BrokenEntryError where there is no such folder."""
         package = f"{type(self).__module__}.kinds"
         try:
             folder = find_spec(package)
@@ -128,8 +128,8 @@ class Suite:
         return tuple(sorted({*files, *_added(self.name)}))
 
     def kind(self, name: str) -> CaseKind[Any]:
-        """The kind of that name. Raises BrokenEntryError for a file that cannot be imported, or that does not hold its
-        own kind."""
+        """Returns the kind of that name. Raises BrokenEntryError for a file that cannot be imported, or that does not
+        hold its own kind."""
         if name in (added := _added(self.name)):
             loaded: CaseKind[Any] = added[name].load(
                 lambda thing: (thing.suite, thing.name) == (self.name, name), f"kind {name!r} of the suite {self.name}"
@@ -145,7 +145,7 @@ class Suite:
         return kind
 
     def shown_kinds(self) -> Iterator[ShownKind]:
-        """The kinds of others that say what their cases show."""
+        """Yields the kinds of others that say what their cases show."""
         for name in _added(self.name):
             with suppress(BrokenEntryError):
                 if isinstance(kind := self.kind(name), ShownKind):
@@ -156,7 +156,7 @@ class Suite:
         return {kind.name: kind.note for kind in self.shown_kinds() if kind.note}
 
     def engine(self, plan: CampaignPlan) -> EngineDescriptor | None:
-        """The engine that runs a plan's models; None where the suite is none that engines can be chosen for."""
+        """Returns the engine that runs a plan's models; None where the suite is none that engines can be chosen for."""
         from pytest_npubench.campaign.plan import EnginePlan
 
         return plan.runner if isinstance(plan, EnginePlan) else None

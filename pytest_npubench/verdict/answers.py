@@ -50,7 +50,8 @@ def judge_answers(now: Sequence[float], then: Sequence[float] | None, limit: flo
 
 
 def judge_accuracy(now: float, then: float | None) -> Verdict:
-    """An error against float64, as its ratio to the accepted error: a notice from 1.25 on, regressed from 2 on."""
+    """Returns an error against float64, as its ratio to the accepted error: a notice from 1.25 on, regressed from 2
+    on."""
     if then is None:
         return Verdict(kind=VerdictKind.NO_BASELINE, reason=NEVER_ACCEPTED)
     ratio = now / then if then else 1.0 if now == then else math.inf
@@ -63,7 +64,7 @@ def judge_accuracy(now: float, then: float | None) -> Verdict:
 
 
 def judge_identical(now: float, then: float | None) -> Verdict:
-    """A check sum of bits, or a count that has one right value: any difference is regressed."""
+    """Returns a check sum of bits, or a count that has one right value: any difference is regressed."""
     if then is None:
         return Verdict(kind=VerdictKind.NO_BASELINE, reason=NEVER_ACCEPTED)
     if now == then:

@@ -38,7 +38,7 @@ class VerdictEntry:
     alarms_among: int | None = None
 
     def read(self) -> Verdict:
-        """The verdict. Raises ValueError where its kind is not known here."""
+        """Returns the verdict. Raises ValueError where its kind is not known here."""
         return Verdict(**{**vars(self), "kind": VerdictKind(self.kind), "reason": self.reason or ""})
 
 
@@ -56,7 +56,7 @@ class MetricEntry:
     verdict: VerdictEntry | None = None
 
     def read(self, name: str) -> Metric:
-        """The metric of that name. Raises ValueError where its gate or its verdict is not known here."""
+        """Returns the metric of that name. Raises ValueError where its gate or its verdict is not known here."""
         if self.gate not in GATES:
             raise ValueError(f"metrics.{name}.gate: want {' or '.join(JUDGED_GATES)}, found {self.gate!r}")
         return Metric(
@@ -91,7 +91,7 @@ class JudgementEntry:
     is_partly_disturbed: bool | None = None
 
     def read(self) -> Judgement:
-        """The judgement that JudgedCase.to_json wrote. Raises ValueError."""
+        """Returns the judgement that JudgedCase.to_json wrote. Raises ValueError."""
         given: dict[str, Any] = {name: value for name, value in vars(self).items() if value is not None}
         return Judgement(
             **{
@@ -123,12 +123,13 @@ class CaseEntry(JudgementEntry):
 
 
 def judgement_of(record: Mapping[str, Any]) -> Judgement:
-    """The judgement of a journal's case record. Raises ValueError where it cannot be read."""
+    """Returns the judgement of a journal's case record. Raises ValueError where it cannot be read."""
     return _entry(record, JudgementEntry).read()
 
 
 def metrics_of(entries: object) -> tuple[Metric, ...]:
-    """The metrics of a journal's case record, as they stand there. Raises ValueError where they cannot be read."""
+    """Returns the metrics of a journal's case record, as they stand there. Raises ValueError where they cannot be
+    read."""
     return tuple(entry.read(name) for name, entry in _entry(entries, dict[str, MetricEntry]).items())
 
 
@@ -172,17 +173,18 @@ class CaseRecord(Generic[DetailT]):
 
     @property
     def suite(self) -> str:
-        """The head of the key; empty where the key has another form."""
+        """Returns the head of the key; empty where the key has another form."""
         return self.key.split("/", 2)[0] if self.key.count("/") > 1 else ""
 
     @property
     def kind(self) -> str:
-        """The middle of the key; empty where the key has another form."""
+        """Returns the middle of the key; empty where the key has another form."""
         return self.key.split("/", 2)[1] if self.key.count("/") > 1 else ""
 
     @property
     def outcome(self) -> str:
-        """The verdict in a word; "disturbed" where it is invalid because something else used the device or its host."""
+        """Returns the verdict in a word; "disturbed" where it is invalid because something else used the device or its
+        host."""
         return "disturbed" if self.judgement.is_disturbed else self.judgement.verdict.kind.value
 
     @property
@@ -195,7 +197,7 @@ class CaseRecord(Generic[DetailT]):
         return str(self.axes.get(name, ""))
 
     def metric(self, name: str) -> Metric | None:
-        """The metric of that name; None where the case has none."""
+        """Returns the metric of that name; None where the case has none."""
         return next((metric for metric in self.judgement.metrics if metric.name == name), None)
 
 
@@ -228,8 +230,8 @@ class Cases:
         return {name: Cases(tuple(own)) for name, own in groups.items()}
 
     def of(self, kind: str, detail: type[DetailT]) -> list[CaseRecord[DetailT]]:
-        """The cases of that kind that left a detail, with the detail as a record of that class; an invalid case has
-        none."""
+        """Returns the cases of that kind that left a detail, with the detail as a record of that class; an invalid case
+        has none."""
         typed = []
         for record in self.records:
             if record.kind == kind and record.detail:

@@ -104,7 +104,7 @@ def leaning(law: NoiseLaw, nights: Nights, may_begin: BoolArray, before_change: 
 
 
 def _before(nights: Nights, may_begin: BoolArray) -> FloatArray:
-    """The entries before any change, NaN otherwise."""
+    """Returns the entries before any change, NaN otherwise."""
     return np.where(np.cumsum(may_begin, axis=1) == 0, nights.entries, np.nan)
 
 

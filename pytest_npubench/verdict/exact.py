@@ -19,8 +19,8 @@ NUM_NEWEST = 5
 def judge_exact(
     sessions: Sequence[Session], current: Session, *, better: Better = "lower", margin: float | None = None
 ) -> Verdict:
-    """The verdict of one counter; of several values of a session the worst one counts. Sessions oldest first. margin: a
-    relative change that nobody minds, of a counter that repeats but for that.
+    """Returns the verdict of one counter; of several values of a session the worst one counts. Sessions oldest first.
+    margin: a relative change that nobody minds, of a counter that repeats but for that.
 
     No sessions: no-baseline. Values that cannot be used give `invalid` (current) or `inconclusive` (sessions).
     """

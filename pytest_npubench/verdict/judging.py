@@ -135,13 +135,13 @@ def judge_jointly(
 
 
 def _rated(baseline: Iterable[str], current: Iterable[str], rules: Mapping[str, Rule] | Rule) -> dict[str, None]:
-    """The cases of tonight, and those that lend their nights: of which a rule is known."""
+    """Returns the cases of tonight, and those that lend their nights: of which a rule is known."""
     lenders = baseline if isinstance(rules, Rule) else (case for case in baseline if case in rules)
     return dict.fromkeys([*current, *lenders])
 
 
 def _without_weighing(case: CaseEntries) -> Verdict | None:
-    """The verdict of a case that cannot be weighed."""
+    """Returns the verdict of a case that cannot be weighed."""
     if isinstance(case.current, str):
         return Verdict(kind=VerdictKind.INVALID, reason=case.current)
     for index, entries in enumerate(case.accepted.values(), start=1):
@@ -165,7 +165,7 @@ def statistics_failed(cases: Iterable[str], error: Exception) -> dict[str, Verdi
 
 
 def _weigh(cases: Sequence[CaseNights], num_judged: int) -> Judged:
-    """The verdicts of cases of one scale, those without a process tonight left out."""
+    """Returns the verdicts of cases of one scale, those without a process tonight left out."""
     # with these come the statistics, which first nights do without
     from pytest_npubench.verdict.standing import verdict_of
     from pytest_npubench.verdict.tonight import Tonight

@@ -91,7 +91,7 @@ class NightTable:
 
     @property
     def fresh(self) -> FloatArray:
-        """The mean of the processes that measured it again, NaN for none."""
+        """Returns the mean of the processes that measured it again, NaN for none."""
         return mean_of(self.current[:, 1:])
 
 

@@ -63,7 +63,7 @@ class NoiseLaw:
     typical: float
 
     def heavier(self, times: float) -> NoiseLaw:
-        """The law with tails that fall so many times as slowly, in half degrees."""
+        """Returns the law with tails that fall so many times as slowly, in half degrees."""
         return replace(self, freedom=float(np.clip(round(2 * self.freedom / times) / 2, 2.5, 40.0)))
 
 
@@ -83,7 +83,8 @@ def fit_law(nights: Nights) -> NoiseLaw:
 
 
 def _fitted(law: NoiseLaw, nights: Nights, levels: FloatArray, doubt: float) -> tuple[float, NoiseLaw]:
-    """The log likelihood of all cases, and the law with its weights; `doubt` is how well few nights tell its centre."""
+    """Returns the log likelihood of all cases, and the law with its weights; `doubt` is how well few nights tell its
+    centre."""
     by_scale = log_sum(log_likelihood(law, nights, levels).sum(axis=1), axis=2)
     by_scale += np.log(levels[:, 1] - levels[:, 0])[:, None]
     positions, num_cases = np.log(law.scales), len(levels)
@@ -116,8 +117,8 @@ def log_likelihood(law: NoiseLaw, nights: Nights, levels: FloatArray, sizes: Flo
 
 
 def middle_and_spread(entries: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """The median of each case and its deviation from the median absolute one, from few nights no less than the standard
-    deviation; [C] each, none far below the suite's."""
+    """Returns the median of each case and its deviation from the median absolute one, from few nights no less than the
+    standard deviation; [C] each, none far below the suite's."""
     middle, number = np.nanmedian(entries, axis=1), counts(entries)
     spread = MEDIAN_DEVIATION * np.nanmedian(np.abs(entries - middle[:, None]), axis=1)
     spread *= np.sqrt(number / np.maximum(number - 1, 1))

@@ -59,7 +59,7 @@ def many_entries(
 
 
 def _listed(session: object) -> list[Process] | None:
-    """The processes of a session, None where it has none to list."""
+    """Returns the processes of a session, None where it has none to list."""
     try:
         return None if isinstance(session, str) else list(session)  # type: ignore[call-overload]
     except TypeError:
@@ -102,7 +102,8 @@ def _length(samples: Process) -> int:
 
 
 def _numbers(values: object, num_dimensions: int) -> FloatArray | None:
-    """The values as floats where they are numbers in as many dimensions; text that reads like a number is none."""
+    """Returns the values as floats where they are numbers in as many dimensions; text that reads like a number is
+    none."""
     try:
         array = np.asarray(values)
     except (TypeError, ValueError):
@@ -163,7 +164,8 @@ class Rule:
                 raise ConfigError(f"{name} is {getattr(self, name)!r}; want {' or '.join(allowed)}")
 
     def entry(self, worse_by: float) -> float:
-        """A fraction for the worse as a difference of entries: log(1 + f), -log(1 - f) where higher is better, or f."""
+        """Returns a fraction for the worse as a difference of entries: log(1 + f), -log(1 - f) where higher is better,
+        or f."""
         if self.scale == "difference":
             return worse_by
         return -math.log1p(-worse_by) if self.better == "higher" else math.log1p(worse_by)
@@ -180,7 +182,7 @@ class Rule:
         return math.exp(min(signed, MAX_LOG)) if self.scale == "ratio" else signed
 
     def ratios(self, low: float, high: float) -> tuple[float, float]:
-        """The interval of ratios of an interval of entries, ascending."""
+        """Returns the interval of ratios of an interval of entries, ascending."""
         ends = sorted((self.ratio(low), self.ratio(high)))
         return ends[0], ends[1]
 
@@ -204,7 +206,7 @@ def read_cases(
     gone: Mapping[str, Sessions],
     current: Mapping[str, Session],
 ) -> dict[str, CaseEntries]:
-    """The entries of every case that has a rule. A case that the others do not know has none there."""
+    """Returns the entries of every case that has a rule. A case that the others do not know has none there."""
     parts = [{case: _named(part.get(case, ())) for case in rules} for part in (baseline, pending, gone)]
     by_turn: dict[tuple[Scale, Better], list[str]] = {}
     for case, rule in rules.items():

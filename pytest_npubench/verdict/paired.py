@@ -87,8 +87,8 @@ def _differences(measured: Pairs, rule: Rule) -> FloatArray:
 
 
 def weigh_pairs(entries: FloatArray, rule: Rule) -> Weighed:
-    """The evidence of differences B - A, [C, P]. What disturbs a pair for all cases is taken out before variances are
-    compared, and put back into the error."""
+    """Returns the evidence of differences B - A, [C, P]. What disturbs a pair for all cases is taken out before
+    variances are compared, and put back into the error."""
     num_pairs = np.isfinite(entries).sum(axis=1).astype(np.float64)
     shift = common_shift(entries, rule.entry(rule.margin))
     common = shift.nights if shift else np.zeros(entries.shape[1])

@@ -79,7 +79,7 @@ class Reference:
 
     @cached_property
     def scale_variance(self) -> FloatArray:
-        """The mean of the squared scale."""
+        """Returns the mean of the squared scale."""
         return np.asarray(self.weights.sum(axis=2) @ self.law.scales**2)
 
     def p(self, tonight: FloatArray, sign: int = 1, variance: FloatArray | float = 1.0) -> FloatArray:
@@ -92,7 +92,8 @@ class Reference:
 
     @cached_property
     def left_out(self) -> FloatArray:
-        """The p of each accepted night's first process from the other nights of its case, [C, K]; NaN for none."""
+        """Returns the p of each accepted night's first process from the other nights of its case, [C, K]; NaN for
+        none."""
         weights = _normalised(self.log_posterior[:, None] - self.log_likelihoods)
         apart = (self.first[:, :, None] - self.levels[:, None, :])[:, :, None, :] / self.law.scales[:, None]
         p = (weights * upper_tail(np.nan_to_num(apart), self.law.freedom)).sum(axis=(2, 3))
@@ -187,7 +188,7 @@ class SuiteTail:
         return self.excess < 1
 
     def p_at(self, level: float) -> float:
-        """The p that is calibrated to a level below `share`."""
+        """Returns the p that is calibrated to a level below `share`."""
         return float(np.exp(-(self.start + self.excess * np.log(self.share / level))))
 
 
@@ -213,7 +214,8 @@ def fit_tail(p: FloatArray) -> SuiteTail:
 
 
 def _most_excess(surprise: FloatArray) -> float:
-    """The largest of the upper bounds of the mean excess of each share: a sum of n exponential ones is a gamma of n."""
+    """Returns the largest of the upper bounds of the mean excess of each share: a sum of n exponential ones is a gamma
+    of n."""
     from scipy.special import gammaincinv
 
     bounds = []

@@ -50,7 +50,7 @@ class Metric:
 
     @property
     def value_samples(self) -> tuple[float, ...]:
-        """The samples that the value is a figure of: none of a vector of answers."""
+        """Returns the samples that the value is a figure of: none of a vector of answers."""
         return () if self.gate == "answers" else self.samples
 
     def __post_init__(self) -> None:
@@ -130,7 +130,7 @@ class JudgedCase:
         return self.judgement.verdict
 
     def to_json(self) -> dict[str, object]:
-        """The fields of a journal's case record; seconds, fractions and plain data only."""
+        """Returns the fields of a journal's case record; seconds, fractions and plain data only."""
         judgement, verdict = self.judgement, self.judgement.verdict
         return {
             "case": self.case.key,

@@ -70,7 +70,8 @@ def suite_shift(baseline: FloatArray, current: FloatArray, margin: float) -> Sui
 
 
 def _of_those_alike(apart: FloatArray, spread: FloatArray) -> float:
-    """The median of what cases are apart from their usual, [C], NaN for none, without those that are far from it."""
+    """Returns the median of what cases are apart from their usual, [C], NaN for none, without those that are far from
+    it."""
     shift = float(np.nanmedian(apart))
     num_cases = int(np.isfinite(apart).sum())
     for _ in range(NUM_ROUNDS):

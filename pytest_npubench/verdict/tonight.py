@@ -91,8 +91,8 @@ class Tonight:
 
     @cached_property
     def process_share(self) -> float:
-        """The share of a process's variance that is not the night's: from processes that measured once more, less the
-        first, which was chosen for being slow. Each of them is held against the variance of its case."""
+        """Returns the share of a process's variance that is not the night's: from processes that measured once more,
+        less the first, which was chosen for being slow. Each of them is held against the variance of its case."""
         repeats = [
             (row, entries[1:])
             for row, case in enumerate(self.table.cases)
@@ -126,8 +126,8 @@ class Tonight:
 
     @cached_property
     def scatter(self) -> FloatArray:
-        """The variance between tonight's processes relative to that of one, where it is more than noise explains, else
-        0. Processes minutes apart that disagree so were measured on a machine whose speed was moving."""
+        """Returns the variance between tonight's processes relative to that of one, where it is more than noise
+        explains, else 0. Processes minutes apart that disagree so were measured on a machine whose speed was moving."""
         apart = self.table.current - self.table.tonight[:, None]
         freedom = np.maximum(np.isfinite(apart).sum(axis=1) - 1, 1)
         scatter = np.nansum(apart**2, axis=1) / freedom / self.reference.scale_variance
@@ -226,7 +226,8 @@ class Tonight:
         return beyond
 
     def since(self, row: int, first: int) -> tuple[Estimate, int]:
-        """The mean of the nights of a case from one column of `nights` on, against those before, and how many."""
+        """Returns the mean of the nights of a case from one column of `nights` on, against those before, and how
+        many."""
         entries, variance = self.nights.entries[row], self.nights.variance[row]
         before = Nights(entries=entries[None, :first], variance=variance[None, :first])
         after = (np.arange(len(entries)) >= first) & np.isfinite(entries)
@@ -247,7 +248,7 @@ class Tonight:
         return Estimate(worse_by=worse_by * unit, low=(worse_by - half) * unit, high=(worse_by + half) * unit)
 
     def course(self, row: int) -> tuple[int, bool]:
-        """The direction of a change that a case had before tonight, and whether it is gone."""
+        """Returns the direction of a change that a case had before tonight, and whether it is gone."""
         first = int(counts(self.reference.nights.entries)[row])
         present = np.isfinite(self.nights.entries[row])
         entries, variance = self.nights.entries[row, present][first:], self.nights.variance[row, present][first:]
@@ -275,8 +276,8 @@ class Tonight:
         return within & self.measured & (np.abs(np.nan_to_num(self.table.tonight - reference.level)) < limit)
 
     def _mean_of_last(self, num_nights: int) -> tuple[FloatArray, FloatArray]:
-        """The difference of the mean of the last nights, tonight's included, from a reference that does without them,
-        and its error: infinite where fewer than 3 other nights are left, or a change is going on."""
+        """Returns the difference of the mean of the last nights, tonight's included, from a reference that does without
+        them, and its error: infinite where fewer than 3 other nights are left, or a change is going on."""
         number = counts(self.nights.entries).astype(np.int_)
         last = np.take_along_axis(self.nights.entries, (number[:, None] - 1 - np.arange(num_nights)), axis=1)
         column = np.arange(self.reference.nights.entries.shape[1])
@@ -288,7 +289,7 @@ class Tonight:
 
     @cached_property
     def seen_tonight(self) -> FloatArray:
-        """The change for the worse that would alarm tonight in 4 of 5 runs, as entries."""
+        """Returns the change for the worse that would alarm tonight in 4 of 5 runs, as entries."""
         reference = self.reference
         wanted = self.slower.tail.p_at(self.one_night_level)
         weights = reference.weights.sum(axis=2)  # [C, S]
@@ -303,8 +304,8 @@ class Tonight:
 
     @cached_property
     def seen_soon(self) -> FloatArray:
-        """The change for the worse that the evidence of three nights would show in 4 of 5 runs, as entries: nights are
-        drawn once for all cases, and a case's errors are its scale and that of its level."""
+        """Returns the change for the worse that the evidence of three nights would show in 4 of 5 runs, as entries:
+        nights are drawn once for all cases, and a case's errors are its scale and that of its level."""
         law = self.reference.law.heavier(self.slower.tail.excess)
         drawn = np.random.default_rng(0).standard_t(law.freedom, (400, 3))
         sizes = np.geomspace(0.5, 100.0, 60)

@@ -112,7 +112,8 @@ def too_few(num_sessions: int, wanted: int) -> str:
 
 
 def suite_verdicts(shift: SuiteShift | None, rule: Rule) -> dict[str, Verdict]:
-    """The verdict of what all cases of the rule's group did alike, by the group's name; none where nothing tells."""
+    """Returns the verdict of what all cases of the rule's group did alike, by the group's name; none where nothing
+    tells."""
     if shift is None:
         return {}
     kind = VerdictKind.UNCHANGED
@@ -139,7 +140,8 @@ def too_few_pairs(num_pairs: int, wanted: int) -> str:
 
 
 def change_with_interval(rule: Rule, entry: float, ends: tuple[float, float], where: str) -> str:
-    """A difference of entries, such as "5.1 % worse than 20 accepted sessions (95 % interval +3.2 to +7.0 %)"."""
+    """Returns a difference of entries, such as "5.1 % worse than 20 accepted sessions (95 % interval +3.2 to +7.0
+    %)"."""
     where = f" {where}" if where else ""
     is_one_way = min(ends) * max(ends) > 0
     if _is_factor(rule, entry) and is_one_way:
@@ -166,7 +168,7 @@ def _size(rule: Rule, entry: float) -> str:
 
 
 def visible(fraction: float) -> str:
-    """A change that could have been seen; of one beyond x2 nobody needs the figure."""
+    """Returns a change that could have been seen; of one beyond x2 nobody needs the figure."""
     return "nothing below x2" if fraction > FACTOR - 1 else percent(fraction)
 
 

@@ -27,7 +27,7 @@ def work_text(work: Mapping[str, float]) -> str:
 
 
 def number(count: float) -> str:
-    """A whole number as it is, unless it is so long that nobody reads it."""
+    """Returns a whole number as it is, unless it is so long that nobody reads it."""
     return f"{count:,.0f}" if count == int(count) and abs(count) < 1e9 else f"{count:.6g}"
 
 

@@ -78,7 +78,7 @@ def register(workload: Workload) -> None:
 def workload(
     name_or_path: str | Path, *, time_unit: TimeUnit | None = None, block_tokens: int | None = None
 ) -> Workload:
-    """The workload of that name, or the trace in the file at that path (format found by itself, see `load`).
+    """Returns the workload of that name, or the trace in the file at that path (format found by itself, see `load`).
 
     Raises WorkloadError for an unknown name, listing the names and the nearest one, and for a file without a trace.
     """

@@ -147,8 +147,8 @@ CSV_FORMATS = (AZURE, BURSTGPT, LENGTHS, PREFILL_DECODE, LLMSERVINGSIM)
 
 
 def _arrival_of(header: list[str], path: Path, time_unit: TimeUnit | None) -> str | None:
-    """The column of arrivals in a file of lengths; None: it has none. Raises WorkloadError for a unit that is not known
-    and for several columns."""
+    """Returns the column of arrivals in a file of lengths; None: it has none. Raises WorkloadError for a unit that is
+    not known and for several columns."""
     columns = [column for column in header if column in ARRIVALS]
     if not columns:
         columns = [column for column in header if SEEMS_TIME.search(column)]
@@ -173,7 +173,7 @@ def _lines(stream: TextIO, path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def _header(lines: Iterator[tuple[int, list[str]]], path: Path) -> list[str]:
-    """The cells of the first line, without blanks around them. Raises WorkloadError for an empty file."""
+    """Returns the cells of the first line, without blanks around them. Raises WorkloadError for an empty file."""
     _, cells = next(lines, (0, []))
     header = [cell.strip() for cell in cells]
     if not any(header):
@@ -182,7 +182,8 @@ def _header(lines: Iterator[tuple[int, list[str]]], path: Path) -> list[str]:
 
 
 def csv_format_of(path: Path) -> CsvFormat:
-    """The format whose columns the header has. Raises WorkloadError naming every format's columns when none fits."""
+    """Returns the format whose columns the header has. Raises WorkloadError naming every format's columns when none
+    fits."""
     with opened(path) as stream:
         header = _header(_lines(stream, path), path)
     for csv_format in CSV_FORMATS:

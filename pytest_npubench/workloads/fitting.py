@@ -35,7 +35,7 @@ _MAX_MISS = 1e-4  # a solution may miss a published figure by this fraction
 
 
 def fit(published: PublishedLengths) -> QuantileCurve:
-    """The smoothest curve with the published figures. Raises WorkloadError when none has them all."""
+    """Returns the smoothest curve with the published figures. Raises WorkloadError when none has them all."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # steps on the way may leave the bounds; the end is checked
         solution = minimize(
@@ -63,7 +63,7 @@ def _roughness(unknowns: npt.NDArray[np.float64]) -> float:
 
 
 def _misses(unknowns: npt.NDArray[np.float64], published: PublishedLengths) -> npt.NDArray[np.float64]:
-    """The log ratios of the curve's figures to the published figures."""
+    """Returns the log ratios of the curve's figures to the published figures."""
     curve = _curve(unknowns)
     mean, std = curve.moments()
     pairs = (
@@ -84,7 +84,7 @@ def _constraints(published: PublishedLengths) -> list[NonlinearConstraint]:
 
 
 def _lognormal_start(published: PublishedLengths) -> npt.NDArray[np.float64]:
-    """The lognormal through median and p90, or else that with the published mean and standard deviation."""
+    """Returns the lognormal through median and p90, or else that with the published mean and standard deviation."""
     if published.median is not None:
         spread = math.log(published.p90 / published.median) / _SCORE_P90
         centre = math.log(published.median)

@@ -29,8 +29,8 @@ def load(
     time_unit: TimeUnit | None = None,
     block_tokens: int | None = None,
 ) -> TraceWorkload:
-    """The trace in a file. count_tokens maps a text to its number of tokens; only ShareGPT files hold text. time_unit
-    is that of the arrivals, block_tokens the tokens of each id of a prompt; None: as the file itself shows.
+    """Returns the trace in a file. count_tokens maps a text to its number of tokens; only ShareGPT files hold text.
+    time_unit is that of the arrivals, block_tokens the tokens of each id of a prompt; None: as the file itself shows.
 
     file_format is one of FORMATS, or None to find it. Raises WorkloadError naming file, line, column and value.
     """
@@ -83,7 +83,7 @@ def _note(columns: TraceColumns, approximate: bool) -> str:
 
 
 def trace_sample(name: str) -> TraceWorkload:
-    """The shipped trace sample of that name."""
+    """Returns the shipped trace sample of that name."""
     assert name == "azure-conv-sample"  # the registry knows no other
     data = resources.files("pytest_npubench.workloads").joinpath("data/azure_conv_sample.csv")
     with resources.as_file(data) as path:

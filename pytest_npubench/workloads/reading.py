@@ -67,7 +67,8 @@ def unread(keys: Iterable[str]) -> tuple[str, ...]:
 
 @contextmanager
 def opened(path: Path) -> Iterator[TextIO]:
-    """The file as UTF-8 text, unpacked (a byte order mark is fine). Raises WorkloadError for what is no text file."""
+    """Gives the file as UTF-8 text, unpacked (a byte order mark is fine). Raises WorkloadError for what is no text
+    file."""
     try:
         with (
             regular_file.unpacked(path, MAX_BYTES) as file,
@@ -83,14 +84,14 @@ def opened(path: Path) -> Iterator[TextIO]:
 
 
 def refuse(path: Path, line: int, column: str, value: object, want: str) -> WorkloadError:
-    """The error for one value: file, line, column, value, what is allowed."""
+    """Returns the error for one value: file, line, column, value, what is allowed."""
     shown = repr(value)
     shown = shown if len(shown) <= 80 else shown[:80] + "..."
     return WorkloadError(f"{path}, line {line}, column {column!r}: {shown}; {want}")
 
 
 def tokens_from_text(text: str, path: Path, line: int, column: str) -> int:
-    """A token count written in decimal digits. Raises WorkloadError naming the place."""
+    """Returns a token count written in decimal digits. Raises WorkloadError naming the place."""
     digits = text.strip()
     if digits.isascii() and digits.isdigit() and len(digits) <= 10 and int(digits) <= MAX_TOKENS:
         return int(digits)
@@ -98,14 +99,14 @@ def tokens_from_text(text: str, path: Path, line: int, column: str) -> int:
 
 
 def tokens_from_json(value: object, path: Path, line: int, column: str) -> int:
-    """A token count that JSON holds as an integer. Raises WorkloadError naming the place."""
+    """Returns a token count that JSON holds as an integer. Raises WorkloadError naming the place."""
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_TOKENS:
         return value
     raise refuse(path, line, column, value, _WANT_TOKENS)
 
 
 def number_from_text(text: str, path: Path, line: int, column: str) -> float:
-    """A finite number, as Python writes floats. Raises WorkloadError naming the place."""
+    """Returns a finite number, as Python writes floats. Raises WorkloadError naming the place."""
     try:
         value = float(text)
     except ValueError:
@@ -116,7 +117,7 @@ def number_from_text(text: str, path: Path, line: int, column: str) -> float:
 
 
 def number_from_json(value: object, path: Path, line: int, column: str) -> float:
-    """A finite number that JSON holds as such. Raises WorkloadError naming the place."""
+    """Returns a finite number that JSON holds as such. Raises WorkloadError naming the place."""
     usable = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= 1e15
     if not usable:  # a NaN compares false as well
         raise refuse(path, line, column, value, f"{_WANT_TIME} up to 1e15")

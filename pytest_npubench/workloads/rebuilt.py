@@ -38,7 +38,7 @@ class RebuiltWorkload(Workload):
 
 
 def rebuilt_workload(name: str) -> RebuiltWorkload:
-    """The shipped workload of one name in PUBLISHED."""
+    """Returns the shipped workload of one name in PUBLISHED."""
     published = next(row for row in PUBLISHED if row.name == name)
     text = resources.files("pytest_npubench.workloads").joinpath("data/rebuilt_knots.json").read_text(encoding="utf-8")
     knots = json.loads(text)["workloads"][name]
@@ -48,7 +48,7 @@ def rebuilt_workload(name: str) -> RebuiltWorkload:
 
 
 def from_curves(published: PublishedWorkload, inputs: QuantileCurve, outputs: QuantileCurve) -> RebuiltWorkload:
-    """A workload with what the published row says about itself and these two curves."""
+    """Returns a workload with what the published row says about itself and these two curves."""
     return RebuiltWorkload(
         name=published.name,
         kind="rebuilt",

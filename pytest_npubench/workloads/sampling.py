@@ -84,7 +84,7 @@ class Workload(ABC):
         """Input and output tokens, shapes (n,) and (n,), from uniforms in [0, 1) of shape (n, 2). No filter applied."""
 
     def limits(self, max_total_tokens: int | None, max_input_tokens: int | None) -> LengthLimits:
-        """The caller's limits, tightened by the workload's own filter."""
+        """Returns the caller's limits, tightened by the workload's own filter."""
         asked = LengthLimits(max_total_tokens=max_total_tokens, max_input_tokens=max_input_tokens)
         totals = [limit for limit in (asked.max_total_tokens, self.max_total_tokens) if limit is not None]
         return LengthLimits(max_total_tokens=min(totals, default=None), max_input_tokens=asked.max_input_tokens)

@@ -56,7 +56,7 @@ def _rows(entries: list[object], path: Path, count_tokens: CountTokens) -> Itera
 
 
 def _turns(entry: object, path: Path, index: int) -> list[tuple[str, str]]:
-    """The entry's messages as (who, text)."""
+    """Returns the entry's messages as (who, text)."""
     turns = entry.get("conversations") if isinstance(entry, dict) else None
     if not isinstance(turns, list):
         raise WorkloadError(f"{path}, entry {index}: no list under 'conversations'")

@@ -35,7 +35,8 @@ class TraceWorkload(Workload):
         return inputs, np.array([self.output_tokens[row] for row in rows], dtype=np.int64)
 
     def rows(self, *, max_total_tokens: int | None = None, max_input_tokens: int | None = None) -> LengthSample:
-        """The whole trace without the requests over a limit; arrivals stay as they were (seconds from the first row).
+        """Returns the whole trace without the requests over a limit; arrivals stay as they were (seconds from the first
+        row).
 
         Raises WorkloadError when no request is within the limits.
         """

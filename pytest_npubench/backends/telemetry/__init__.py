@@ -10,7 +10,8 @@ if TYPE_CHECKING:
 
 
 def open_telemetry(runtime: Runtime) -> Telemetry | None:
-    """The telemetry of a runtime's devices; None where its family has none, a third party's backend among them."""
+    """Returns the telemetry of a runtime's devices; None where its family has none, a third party's backend among
+    them."""
     opener = getattr(runtime, "telemetry", None)
     telemetry: Telemetry | None = opener() if opener is not None else None
     return telemetry

@@ -75,20 +75,20 @@ class CpuTelemetry:
         """Nothing is held open."""
 
     def _clock_hz(self) -> float | None:
-        """The mean of the sampled processors."""
+        """Returns the mean of the sampled processors."""
         clocks = _numbers(self._clocks)
         return sum(clocks) / len(clocks) * 1e3 if clocks else self._fixed_hz
 
 
 def usable_cpus() -> tuple[int, ...]:
-    """The processors this process may run on."""
+    """Returns the processors this process may run on."""
     if hasattr(os, "sched_getaffinity"):
         return tuple(sorted(os.sched_getaffinity(0)))
     return tuple(range(os.cpu_count() or 1))
 
 
 def microcode(proc: Path = PROC) -> str | None:
-    """The microcode's revision, as x86 kernels tell it."""
+    """Returns the microcode's revision, as x86 kernels tell it."""
     return _cpuinfo("microcode", proc)
 
 
@@ -123,7 +123,7 @@ def _ranges(numbers: Sequence[int]) -> str:
 
 
 def nominal_clock_hz(proc: Path = PROC) -> float | None:
-    """The clock of /proc/cpuinfo, which is all that a virtual machine is told."""
+    """Returns the clock of /proc/cpuinfo, which is all that a virtual machine is told."""
     try:
         return float(_cpuinfo("cpu MHz", proc) or "") * 1e6
     except ValueError:
@@ -152,7 +152,7 @@ def _numbers(paths: Sequence[Path]) -> list[float]:
 
 
 def _load(proc: Path) -> float | None:
-    """The load average of the latest minute."""
+    """Returns the load average of the latest minute."""
     words = (read_text(proc / "loadavg") or "").split()
     return float(words[0]) if words else None
 

@@ -72,7 +72,7 @@ def disturbance(
 
 
 def known_quantities(state: DeviceState) -> frozenset[str]:
-    """The quantities that a verdict needs and this state has: fields, and the names of throttled totals."""
+    """Returns the quantities that a verdict needs and this state has: fields, and the names of throttled totals."""
     fields = [name for name in (*WATCHED, *HOST_TOTALS) if getattr(state, name) is not None]
     return frozenset([*fields, *(name for name, _ in state.throttled_s or () if name in THROTTLING_TOTALS)])
 
@@ -132,7 +132,7 @@ def _throttled(before: DeviceState, after: DeviceState, change: RoundState, limi
 
 
 def _slow(before: DeviceState, after: DeviceState, limits: DisturbanceLimits) -> Iterator[str]:
-    """The clock at the end, where the vendor says that the device neither idles nor was asked to be slow."""
+    """Yields the clock at the end, where the vendor says that the device neither idles nor was asked to be slow."""
     reasons, clock_hz = after.throttle_reasons, after.clock_hz
     if reasons is None or clock_hz is None or ASKED_FOR & {*reasons}:
         return

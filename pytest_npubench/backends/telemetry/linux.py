@@ -20,7 +20,7 @@ TICK_S = 1 / os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 0.01
 
 
 def read_text(path: Path) -> str | None:
-    """The file's text without the space around it; None where it is missing, empty or not for us to read."""
+    """Returns the file's text without the space around it; None where it is missing, empty or not for us to read."""
     try:
         return path.read_text(encoding="utf-8", errors="replace").strip() or None
     except OSError:
@@ -28,7 +28,7 @@ def read_text(path: Path) -> str | None:
 
 
 def read_number(path: Path) -> float | None:
-    """The number that a file holds, else None."""
+    """Returns the number that a file holds, else None."""
     try:
         return float(read_text(path) or "")
     except ValueError:
@@ -95,8 +95,8 @@ def process_name(pid: int, proc: Path = PROC) -> str:
 
 
 def busiest(others_than: Collection[int], window_s: float, proc: Path = PROC) -> tuple[str, ...]:
-    """The programs that use the processors now, the busiest first, each with its share of one: "cc1plus 92 %". Takes
-    `window_s`. `others_than`: processes that do not count."""
+    """Returns the programs that use the processors now, the busiest first, each with its share of one: "cc1plus 92 %".
+    Takes `window_s`. `others_than`: processes that do not count."""
     before = _processes(proc)
     time.sleep(window_s)
     used: dict[str, int] = {}
@@ -109,7 +109,7 @@ def busiest(others_than: Collection[int], window_s: float, proc: Path = PROC) ->
 
 
 def cgroup_folders(proc: Path = PROC, sys: Path = SYS) -> tuple[Path, ...]:
-    """The folders of this process' cgroup that may limit its processor time, its own first, then its parents'.
+    """Returns the folders of this process' cgroup that may limit its processor time, its own first, then its parents'.
 
     In a container the path that /proc tells is often the host's, so what does not exist here is left out.
     """
@@ -129,7 +129,8 @@ def cgroup_folders(proc: Path = PROC, sys: Path = SYS) -> tuple[Path, ...]:
 
 
 def cgroup_throttled_s(folders: Iterable[Path]) -> float | None:
-    """Seconds that the cgroups' quotas held their tasks back, over all processors; None without such a cgroup."""
+    """Returns seconds that the cgroups' quotas held their tasks back, over all processors; None without such a
+    cgroup."""
     total = None
     for folder in folders:
         numbers = dict(line.split(maxsplit=1) for line in (read_text(folder / "cpu.stat") or "").splitlines())
@@ -141,7 +142,7 @@ def cgroup_throttled_s(folders: Iterable[Path]) -> float | None:
 
 
 def cgroup_cores(folders: Iterable[Path]) -> float | None:
-    """The smallest quota in cores; None where nothing limits. "150000 100000" in cpu.max is 1.5 cores."""
+    """Returns the smallest quota in cores; None where nothing limits. "150000 100000" in cpu.max is 1.5 cores."""
     limits = []
     for folder in folders:
         quota, _, period = (read_text(folder / "cpu.max") or "").partition(" ")
@@ -194,7 +195,7 @@ def _below(pid: int, processes: Mapping[int, tuple[int, int]]) -> set[int]:
 
 
 def _above(pid: int, processes: Mapping[int, tuple[int, int]]) -> list[int]:
-    """The parent, its parent and so on, without init."""
+    """Returns the parent, its parent and so on, without init."""
     ancestors: list[int] = []
     while pid in processes and (pid := processes[pid][0]) > 1 and pid not in ancestors:
         ancestors.append(pid)

@@ -108,7 +108,7 @@ def chips_of_cores(listed: Iterable[Mapping[str, Any]]) -> dict[int, Mapping[str
 
 
 def monitor_report(timeout_s: float) -> Mapping[str, Any] | None:
-    """The first report of neuron-monitor; None where it is missing, late or no JSON."""
+    """Returns the first report of neuron-monitor; None where it is missing, late or no JSON."""
     if not which("neuron-monitor"):
         return None
     with tempfile.TemporaryDirectory() as folder:
@@ -144,7 +144,7 @@ def _first_line(process: subprocess.Popen[bytes], timeout_s: float) -> bytes:
 
 
 def _devices(document: Any) -> list[Mapping[str, Any]]:
-    """The list itself, or the list inside an object of the newer format."""
+    """Returns the list itself, or the list inside an object of the newer format."""
     candidates = [document, *document.values()] if isinstance(document, Mapping) else [document]
     for value in candidates:
         if isinstance(value, list) and all(isinstance(entry, Mapping) for entry in value):

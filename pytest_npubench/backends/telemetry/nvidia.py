@@ -67,7 +67,7 @@ class NvidiaTelemetry:
 
     @property
     def first(self) -> Gpu:
-        """The group's first GPU, which speaks for all of them where facts are asked for."""
+        """Returns the group's first GPU, which speaks for all of them where facts are asked for."""
         return self._gpus[0]
 
 
@@ -81,7 +81,7 @@ class Gpu:
         self._gone = {getattr(nvml, name, None) for name in GONE} - {None}
 
     def state(self) -> DeviceState:
-        """The GPU now. Raises DeviceUnavailableError where it is lost."""
+        """Returns the GPU now. Raises DeviceUnavailableError where it is lost."""
         others, others_unknown = self._others()
         memory = self.ask("MemoryInfo")
         energy_j = _scaled(self.ask("TotalEnergyConsumption"), 1e-3)
@@ -104,7 +104,7 @@ class Gpu:
         )
 
     def power_policy(self) -> str | None:
-        """The limit in force, with the default where they differ: "600 W (default 700 W)"."""
+        """Returns the limit in force, with the default where they differ: "600 W (default 700 W)"."""
         limit = _scaled(self.ask("EnforcedPowerLimit"), 1e-3)
         usual = _scaled(self.ask("PowerManagementDefaultLimit"), 1e-3)
         if limit is None:
@@ -136,7 +136,8 @@ class Gpu:
         return (*words, "MIG") if self._cut_up() else words
 
     def ask(self, name: str, *arguments: Any) -> Any:
-        """The answer of nvmlDeviceGet... of that name, or None. Raises DeviceUnavailableError where the GPU is lost.
+        """Returns the answer of nvmlDeviceGet... of that name, or None. Raises DeviceUnavailableError where the GPU is
+        lost.
 
         Raises DeviceUnavailableError where the GPU is lost.
         """
@@ -162,7 +163,8 @@ class Gpu:
         return degrees
 
     def _violations(self) -> tuple[tuple[str, float], ...] | None:
-        """Seconds for which clocks were held down. CUDA 14 removes ViolationStatus, whose counters are fields too."""
+        """Returns seconds for which clocks were held down. CUDA 14 removes ViolationStatus, whose counters are fields
+        too."""
         fields = self.ask("FieldValues", [FIRST_VIOLATION_FIELD + policy for policy in VIOLATIONS]) or ()
         named = zip(VIOLATIONS.values(), fields, strict=False)
         times_ns = [(name, field.value.ullVal) for name, field in named if not field.nvmlReturn]
@@ -176,7 +178,7 @@ class Gpu:
         return bool(mode and mode[0])
 
     def _others(self) -> tuple[tuple[int, ...] | None, str | None]:
-        """The processes on the GPU that are not ours, or None; and why an answer leaves them open."""
+        """Returns the processes on the GPU that are not ours, or None; and why an answer leaves them open."""
         running = self.ask("ComputeRunningProcesses")
         if running is None:
             return None, None
@@ -185,7 +187,8 @@ class Gpu:
 
 
 def others_of(pids: Sequence[int], namespace: str | None = None) -> tuple[int, ...] | None:
-    """The processes among these that are not ours. None where they are counted in another pid namespace than we are."""
+    """Returns the processes among these that are not ours. None where they are counted in another pid namespace than we
+    are."""
     ours = linux.own_processes()
     inside = (namespace or _pid_namespace()) not in (INIT_PID_NAMESPACE, None)
     if inside and not ours & set(pids):
@@ -194,7 +197,7 @@ def others_of(pids: Sequence[int], namespace: str | None = None) -> tuple[int, .
 
 
 def reason_names(bits: int) -> tuple[str, ...]:
-    """The names of the bits set: 0x44 is ("sw_power_cap", "hw_thermal_slowdown")."""
+    """Returns the names of the bits set: 0x44 is ("sw_power_cap", "hw_thermal_slowdown")."""
     return tuple(REASONS.get(1 << bit, f"bit_{bit}") for bit in range(bits.bit_length()) if bits >> bit & 1)
 
 

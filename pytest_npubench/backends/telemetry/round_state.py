@@ -40,7 +40,7 @@ class RoundState:
     cgroup_throttled: float | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """The known fields. Six digits are more than any of them is good for, and keep a journal small."""
+        """Returns the known fields. Six digits are more than any of them is good for, and keep a journal small."""
         document: dict[str, Any] = {}
         for field in fields(self):
             value = getattr(self, field.name)
@@ -61,7 +61,7 @@ class RoundState:
 
 
 def between(before: DeviceState, after: DeviceState) -> RoundState:
-    """The round that began in one state and ended in the other."""
+    """Returns the round that began in one state and ended in the other."""
     duration_s = after.taken_at_s - before.taken_at_s
     core_s = duration_s * (after.num_cores or 1)
     clocks = [state.clock_hz for state in (before, after) if state.clock_hz is not None]
@@ -87,7 +87,7 @@ def between(before: DeviceState, after: DeviceState) -> RoundState:
 
 
 def mean_clock_hz(states: Sequence[DeviceState]) -> float | None:
-    """The mean clock over the time the states span, by trapezoids; None where a clock or time is missing."""
+    """Returns the mean clock over the time the states span, by trapezoids; None where a clock or time is missing."""
     clocks = [state.clock_hz for state in states if state.clock_hz is not None]
     if not states or len(clocks) < len(states):
         return None
@@ -114,7 +114,8 @@ def _why_unknown(before: DeviceState, after: DeviceState) -> str | None:
 
 
 def _share(before: float | None, after: float | None, core_s: float) -> float | None:
-    """A fraction of the cores' time; ticks of the kernel's clock may make a difference of totals slightly negative."""
+    """Returns a fraction of the cores' time; ticks of the kernel's clock may make a difference of totals slightly
+    negative."""
     if before is None or after is None or core_s <= 0:
         return None
     return max(0.0, after - before) / core_s

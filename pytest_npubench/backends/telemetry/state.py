@@ -54,11 +54,11 @@ class DeviceState:
 
     @classmethod
     def now(cls, **values: Any) -> DeviceState:
-        """A state of this instant with these fields."""
+        """Returns a state of this instant with these fields."""
         return cls(taken_at_s=monotonic(), wall_at_s=wall_s(), **values)
 
     def to_json(self) -> dict[str, Any]:
-        """The fields that are known, but for the two clocks, as plain data."""
+        """Returns the fields that are known, but for the two clocks, as plain data."""
         names = [field.name for field in fields(self)[2:] if getattr(self, field.name) is not None]
         document = {name: getattr(self, name) for name in names}
         if self.throttled_s is not None:
@@ -70,7 +70,8 @@ class Telemetry(Protocol):
     """Reads the state of one device or group of devices, as often as one likes."""
 
     def read(self) -> DeviceState:
-        """The state now. What the vendor does not answer is None; raises DeviceUnavailableError for a lost device."""
+        """Returns the state now. What the vendor does not answer is None; raises DeviceUnavailableError for a lost
+        device."""
         ...
 
     def close(self) -> None:
@@ -79,7 +80,7 @@ class Telemetry(Protocol):
 
 
 def combined(states: Sequence[DeviceState]) -> DeviceState:
-    """A group of devices as one: it runs at its slowest clock, and is as hot and as shared as its worst device.
+    """Returns a group of devices as one: it runs at its slowest clock, and is as hot and as shared as its worst device.
 
     Power, energy, memory and totals of time add up. A field is unknown where it is unknown for one of them.
     """
@@ -117,8 +118,8 @@ def _union(values: list[tuple[str, ...]]) -> tuple[str, ...]:
 
 
 def _added(values: list[tuple[tuple[str, float], ...]]) -> tuple[tuple[str, float], ...]:
-    """The sums over the devices, so that a difference of two sums grows where any device is throttled. A reason that a
-    device does not report is left out, or its silence would be hidden.
+    """Returns the sums over the devices, so that a difference of two sums grows where any device is throttled. A reason
+    that a device does not report is left out, or its silence would be hidden.
 
     Of the reasons that all of them tell: a sum without a device would hide that it fell silent.
     """

@@ -30,14 +30,15 @@ _USE = re.compile(r"([\d.]+) GiB / [\d.]+ GiB[\s│]+([\d.]+)\s*%")
 
 
 def visible_chips() -> list[int] | None:
-    """The numbers on this host of the chips that libtpu shows this process, in order; None where it shows all."""
+    """Returns the numbers on this host of the chips that libtpu shows this process, in order; None where it shows
+    all."""
     names = os.environ.get("TPU_VISIBLE_CHIPS") or os.environ.get("TPU_VISIBLE_DEVICES") or ""
     numbers = [name.strip() for name in names.split(",") if name.strip()]
     return [int(number) for number in numbers] if numbers and all(map(str.isdecimal, numbers)) else None
 
 
 def chip_of(device: Device) -> int:
-    """The chip's number on this host. Raises ValueError where it is unknown."""
+    """Returns the chip's number on this host. Raises ValueError where it is unknown."""
     if device.unidentified:
         raise ValueError(f"{device.id}: {device.unidentified}")
     return device.ordinal if device.uuid is None else int(device.uuid.removeprefix("tpu:"))
@@ -86,7 +87,7 @@ class TpuTelemetry:
         return _of_group(self._chips, memory, duty) | self._holders(_CHIP.findall(answer.stdout))
 
     def _holders(self, chips: Sequence[tuple[str, str, str]]) -> dict[str, Any]:
-        """The processes that hold our chips; a chip without a holder has no number in its last column."""
+        """Returns the processes that hold our chips; a chip without a holder has no number in its last column."""
         if not chips:
             return {}
         holders = [chips[chip][2] for chip in self._chips if chip < len(chips)]
@@ -95,7 +96,7 @@ class TpuTelemetry:
 
 
 def _of_group(places: Sequence[int], memory: Sequence[float], duty: Sequence[float]) -> dict[str, Any]:
-    """The chips by their places in the list; nothing where it is shorter than our group needs."""
+    """Returns the chips by their places in the list; nothing where it is shorter than our group needs."""
     if max(places) >= min(len(memory), len(duty)):
         return {}
     return {

@@ -42,7 +42,7 @@ class OpenVinoCanaries:
             self._requests[kernel] = request
 
     def time(self, kernel: str) -> float:
-        """Seconds of one call of a loaded kernel, waited for; of `dispatch` the mean over many."""
+        """Returns seconds of one call of a loaded kernel, waited for; of `dispatch` the mean over many."""
         request, num_calls = self._requests[kernel], NUM_LAUNCHES if kernel == "dispatch" else 1
         started_s = perf_counter()
         for _ in range(num_calls):

@@ -180,7 +180,7 @@ class OpenVinoBucketEngine(AnsweringBuckets):
             self._lengths = np.array(lengths, np.int32)
 
     def fixed_logits(self) -> Logits:
-        """The fixed logits; behind a prefill every row has that prompt's."""
+        """Returns the fixed logits; behind a prefill every row has that prompt's."""
         return np.array(self._logits(), np.float64)
 
     @contextmanager

@@ -39,7 +39,7 @@ FLOAT = np.float32
 
 
 def constant(values: Any) -> Node:
-    """A constant that shares the memory of a contiguous array, which the node keeps alive."""
+    """Returns a constant that shares the memory of a contiguous array, which the node keeps alive."""
     return op.constant(values, shared_memory=True)
 
 
@@ -137,7 +137,7 @@ def attend_step(q: Node, new: tuple[Node, Node], past: tuple[Node, Node], visibl
 
 
 def finish_layer(layer: Layer, x: Node, attended: Node, shape: DecoderShape, rows: int, length: int) -> Node:
-    """The output projection and the SwiGLU feed-forward, each added to the stream. attended [B, H, S, D]."""
+    """Returns the output projection and the SwiGLU feed-forward, each added to the stream. attended [B, H, S, D]."""
     joined = reshape(transpose(attended, (0, 2, 1, 3)), (rows, length, shape.num_heads * shape.head_dim))
     x = op.add(x, project(joined, layer["wo"]))
     normed = rms_norm(x, layer["ffn_norm"], shape.rms_eps)
@@ -223,7 +223,7 @@ def _rotation_at(shape: DecoderShape, lengths: Node, bucket: int, rows: int) -> 
 
 
 def _graph(parameters: tuple[Node, ...], hidden: Node, packed: Node, shape: DecoderShape, weights: Weights) -> Graph:
-    """The graph, with the logits and greedy tokens of last hidden states [rows, hidden]."""
+    """Returns the graph, with the logits and greedy tokens of last hidden states [rows, hidden]."""
     table = weights["embedding"] if shape.tied_embeddings else weights["head"]
     normed = rms_norm(hidden, weights["final_norm"], shape.rms_eps)
     logits = op.convert(op.matmul(normed, constant(table), False, True), ov.Type.f32)

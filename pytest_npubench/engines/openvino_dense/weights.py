@@ -17,7 +17,7 @@ DTYPES = {"fp32": np.float32, "fp16": np.float16}
 
 
 def graph_weights(shape: DecoderShape, dtype: str) -> Any:
-    """The tree of probe_weights() in the dtype. Raises ConfigError on one that decoders do not run in."""
+    """Returns the tree of probe_weights() in the dtype. Raises ConfigError on one that decoders do not run in."""
     if dtype not in DTYPES:
         raise ConfigError(f"dtype {dtype!r} is not one that decoders run in on OpenVINO: {', '.join(DTYPES)}")
     return probe_weights(shape, dtype, lambda path, values: values.astype(DTYPES[dtype]))

@@ -68,7 +68,8 @@ class Checkpoint:
 
 
 def load_weights(shape: DecoderShape, folder: Path, *, device: torch.device, dtype: torch.dtype) -> ModelWeights:
-    """The directory's weights, a layer at a time. Raises ConfigError naming the path and what is wrong with it."""
+    """Returns the directory's weights, a layer at a time. Raises ConfigError naming the path and what is wrong with
+    it."""
     path = folder / CONFIG_FILE
     check_config(read_config(path), shape, path)
     if not shape.is_dense and not (shape.qk_norm or shape.architecture == "gpt-oss"):

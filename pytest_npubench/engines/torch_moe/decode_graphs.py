@@ -91,7 +91,7 @@ class DecodeGraphs:
         return bool(contexts) and self._key(contexts) in self._replays
 
     def _key(self, contexts: Sequence[int]) -> tuple[int, int]:
-        """The rows of the smallest graph for them, and its keys; 0 for what no graph has."""
+        """Returns the rows of the smallest graph for them, and its keys; 0 for what no graph has."""
         size = next((size for size in SIZES if size >= len(contexts)), 0)
         num_keys = sum(contexts) + (size - len(contexts)) * min(contexts)
         return size, next((most for most in self._num_keys if most >= num_keys), 0)

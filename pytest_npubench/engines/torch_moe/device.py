@@ -19,7 +19,7 @@ NEVER = -1
 
 
 def open_device(name: str) -> torch.device:
-    """The torch device called "cpu", "cuda" or "cuda:N".
+    """Returns the torch device called "cpu", "cuda" or "cuda:N".
 
     Raises ConfigError for another name and DeviceUnavailableError where there is no such device.
     """
@@ -32,7 +32,7 @@ def open_device(name: str) -> torch.device:
 
 
 def torch_dtype(name: str) -> torch.dtype:
-    """The dtype of weights and activations. Raises ConfigError with the names there are."""
+    """Returns the dtype of weights and activations. Raises ConfigError with the names there are."""
     if name not in DTYPES:
         raise ConfigError(f"dtype is {name!r}; want one of {', '.join(DTYPES)}")
     return DTYPES[name]

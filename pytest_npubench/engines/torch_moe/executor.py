@@ -98,7 +98,7 @@ class TorchExecutor:
         return "" if self._graphs is None else self._graphs.why_not
 
     def prompts(self, request: int, num_tokens: int) -> list[int]:
-        """The token ids of a request's prompt of num_tokens tokens."""
+        """Returns the token ids of a request's prompt of num_tokens tokens."""
         return self._sequences.prompt(request, num_tokens)
 
     def begin(self, request: int, prompt_tokens: int, output_tokens: int) -> None:

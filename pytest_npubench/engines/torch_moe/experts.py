@@ -37,7 +37,7 @@ def route(shape: DecoderShape, weights: LayerWeights, hidden: Tensor) -> tuple[T
 
 
 def distinct_experts(experts: Tensor, num_experts: int) -> Tensor:
-    """The number of distinct experts in each layer of experts [layers, T, k], summed, as [1] on the device."""
+    """Returns the number of distinct experts in each layer of experts [layers, T, k], summed, as [1] on the device."""
     hit = torch.zeros((len(experts), num_experts), dtype=torch.int64, device=experts.device)
     return hit.scatter_(1, experts.flatten(1), 1).sum().view(1)
 
@@ -52,7 +52,7 @@ def activate(shape: DecoderShape, gate_up: Tensor) -> Tensor:
 
 
 def dense_feed_forward(shape: DecoderShape, weights: LayerWeights, hidden: Tensor) -> Tensor:
-    """The one block of a dense decoder; hidden [T, hidden]."""
+    """Returns the one block of a dense decoder; hidden [T, hidden]."""
     return product(activate(shape, product(hidden, weights.gate_up[0])), weights.down[0])
 
 

@@ -67,7 +67,7 @@ class FlashAttention:
         self.reads_pages = self._tried_pages(shape, kv)
 
     def prepare(self, batch: RaggedBatch) -> Calls:
-        """The calls for each kind of layer, by its window."""
+        """Returns the calls for each kind of layer, by its window."""
         ends = (0, batch.num_single, len(batch.rows))
         return {
             window: tuple(self._call(batch, first, stop, window) for first, stop in pairwise(ends) if stop > first)

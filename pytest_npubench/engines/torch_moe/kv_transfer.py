@@ -42,7 +42,7 @@ class RequestKv:
 
 
 def export_kv(sequence: Sequence, cache: PagedKvCache) -> RequestKv:
-    """A copy. Raises MeasurementError where the request's next step would not be to decode its latest token."""
+    """Returns a copy. Raises MeasurementError where the request's next step would not be to decode its latest token."""
     num_tokens = sequence.num_tokens - 1
     if sequence.num_entered != num_tokens:
         raise MeasurementError(

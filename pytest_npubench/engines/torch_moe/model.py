@@ -83,7 +83,7 @@ class MoeModel:
         return hidden, None if self._shape.is_dense else torch.stack(chosen)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """The logits [T, vocab_size] of the last layer's output [T, hidden]."""
+        """Returns the logits [T, vocab_size] of the last layer's output [T, hidden]."""
         return F.linear(self._norm(hidden, self._weights.final_norm), self._weights.head)
 
     def next_tokens(self, hidden: Tensor) -> Tensor:

@@ -47,12 +47,13 @@ def kernel_rows(num_rows: int, matrix: Tensor) -> int:
 
 
 def packed(weights: ModelWeights) -> ModelWeights:
-    """The weights with all matrices of the layers packed; router, embedding and head, which is one with it, are not."""
+    """Returns the weights with all matrices of the layers packed; router, embedding and head, which is one with it, are
+    not."""
     return replace(weights, layers=tuple(map(packed_layer, weights.layers)))
 
 
 def packed_layer(layer: LayerWeights) -> LayerWeights:
-    """The layer's matrices packed, where they can be."""
+    """Returns the layer's matrices packed, where they can be."""
     if not _packs(layer.qkv):
         return layer
     return replace(

@@ -16,6 +16,7 @@ def num_threads() -> int:
 
 
 def executor_of_threads(threads: int, shape: DecoderShape, settings: dict[str, Any]) -> TorchExecutor:
-    """A TorchExecutor with these keyword arguments, in a process that computes with so many threads from here on."""
+    """Returns a TorchExecutor with these keyword arguments, in a process that computes with so many threads from here
+    on."""
     torch.set_num_threads(threads)
     return TorchExecutor(shape, **settings)

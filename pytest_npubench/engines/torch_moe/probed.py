@@ -39,8 +39,8 @@ class ProbedExecutor(AskedRequests, TorchExecutor):
         self.ask(())
 
     def weights_bits(self) -> tuple[int, int]:
-        """A checksum of the weights as the device has them, and of those the host made: sums of the bits as whole
-        numbers, modulo 2^32."""
+        """Returns a checksum of the weights as the device has them, and of those the host made: sums of the bits as
+        whole numbers, modulo 2^32."""
         return self._put.device_bits % 2**32, self._put.made_bits % 2**32
 
     def fill_cache_with_junk(self) -> None:
@@ -88,7 +88,7 @@ class _Put:
 
 
 def probed_weights(shape: DecoderShape, dtype_name: str, put: Callable[[Floats], Tensor]) -> ModelWeights:
-    """The weights of probe.py, which the dtype holds exactly, made and packed a layer at a time."""
+    """Returns the weights of probe.py, which the dtype holds exactly, made and packed a layer at a time."""
     embedding = put(probe_table(shape, "embedding", dtype_name))
     return ModelWeights(
         embedding=embedding,
@@ -104,7 +104,7 @@ def probed_weights(shape: DecoderShape, dtype_name: str, put: Callable[[Floats],
 
 
 def _layer(shape: DecoderShape, made: Mapping[str, Tensor]) -> LayerWeights:
-    """A layer of tensors by probe.py's names, whose matrices are [in, out]."""
+    """Returns a layer of tensors by probe.py's names, whose matrices are [in, out]."""
 
     def biases(*names: str) -> Tensor | None:
         return torch.cat([made[name] for name in names], -1) if names[0] in made else None

@@ -49,7 +49,8 @@ class RaggedBatch:
 def ragged_batch(
     decode: Sequence[PrefillRow], padding: Sequence[PrefillRow], prefill: Sequence[PrefillRow], kv: PagedKvCache
 ) -> RaggedBatch:
-    """The batch of rows whose KV blocks are reserved. Padding rows read as their request does and write to scratch."""
+    """Returns the batch of rows whose KV blocks are reserved. Padding rows read as their request does and write to
+    scratch."""
     rows = (*decode, *padding, *prefill)
     slots = [kv.slots(*row) for row in decode]
     slots += [np.array([kv.scratch_slot])] * len(padding)

@@ -54,7 +54,7 @@ class RequestColumns:
 
 
 def columns_of(records: Sequence[RequestRecord]) -> RequestColumns:
-    """The records as columns; there may be none."""
+    """Returns the records as columns; there may be none."""
     num_tokens = np.array([record.num_tokens for record in records], dtype=np.int64)
     times = np.concatenate([np.empty(0), *(np.asarray(record.token_times_s, np.float64) for record in records)])
     stops = np.cumsum(num_tokens)  # index behind each request's last token

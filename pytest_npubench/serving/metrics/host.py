@@ -17,7 +17,8 @@ from pytest_npubench.serving.metrics.served import ServedRun, column
 
 
 def host_metrics(run: ServedRun) -> tuple[ServingMetric, ...]:
-    """The mean seconds of launches in a gap between tokens; None unless every iteration with decode rows tells them."""
+    """Returns the mean seconds of launches in a gap between tokens; None unless every iteration with decode rows tells
+    them."""
     num_rows = column("num_decode", run.log.num_decode)
     host_s = np.array(run.log.host_s, dtype=np.float64)  # None becomes NaN
     counting = num_rows > 0

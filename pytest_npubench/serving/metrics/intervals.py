@@ -38,7 +38,8 @@ MAX_ORDER_STATISTICS = 20_000  # binomials of more cost seconds, and no queue gi
 
 
 def batches(num_requests: int) -> IntArray:
-    """The batch of each request in order of arrival, [num_requests]; each its own where there are 20 or fewer."""
+    """Returns the batch of each request in order of arrival, [num_requests]; each its own where there are 20 or
+    fewer."""
     num_batches = min(NUM_BATCHES, num_requests)
     return np.arange(num_requests, dtype=np.int64) * num_batches // max(num_requests, 1)
 

@@ -35,7 +35,8 @@ class ServedRun(Protocol):
 
 
 def column(name: str, values: Sequence[float]) -> FloatArray:
-    """A column as floats, [num_iterations]. Raises MeasurementError for an entry that is negative or not finite."""
+    """Returns a column as floats, [num_iterations]. Raises MeasurementError for an entry that is negative or not
+    finite."""
     array = np.asarray(values, dtype=np.float64)
     good = np.isfinite(array) & (array >= 0)
     if not good.all():

@@ -35,7 +35,7 @@ scheduler_names, taken = SCHEDULERS.names, SCHEDULERS.taken
 def make_scheduler(
     name: str, *, num_layers: int, kv_blocks: int, block_size_tokens: int, **settings: Setting
 ) -> Scheduler:
-    """A fresh policy for one run.
+    """Returns a fresh policy for one run.
 
     Raises RegistryError for an unknown policy and a file that does not hold its own, ConfigError for a setting that the
     policy does not have or a value that it cannot use.
@@ -46,7 +46,8 @@ def make_scheduler(
 
 
 def setting_names(name: str) -> tuple[str, ...]:
-    """The settings that `make_scheduler` takes for this policy; none where it takes any. Raises RegistryError."""
+    """Returns the settings that `make_scheduler` takes for this policy; none where it takes any. Raises
+    RegistryError."""
     return tuple(
         parameter.name
         for parameter in inspect.signature(SCHEDULERS.get(name)).parameters.values()
@@ -60,9 +61,9 @@ def keeps_slo(name: str) -> bool:
 
 
 def iteration_work(name: str, tokens: int, *, decode_counts: bool) -> Work:
-    """The settings under which a policy does about `tokens` tokens of prefill in an iteration, so that policies can be
-    compared; none where it knows no such measure. decode_counts: whether the engine lets decode tokens use them up.
-    Raises RegistryError."""
+    """Returns the settings under which a policy does about `tokens` tokens of prefill in an iteration, so that policies
+    can be compared; none where it knows no such measure. decode_counts: whether the engine lets decode tokens use them
+    up. Raises RegistryError."""
     settings: Callable[..., Work] | None = getattr(SCHEDULERS.get(name), "iteration_work", None)
     return {} if settings is None else settings(tokens, decode_counts=decode_counts)
 

@@ -51,7 +51,7 @@ class ChunkedPrefillScheduler:
         return {"chunk_size_tokens": tokens, "decode_counts": decode_counts}
 
     def plan(self) -> IterationPlan | None:
-        """The next chunk of prompts beside the decode rows; none while those alone use it up."""
+        """Returns the next chunk of prompts beside the decode rows; none while those alone use it up."""
         batch = self.batch
         if not batch.waiting and not batch.in_flight:
             return batch.plan()

@@ -43,7 +43,7 @@ class ContinuousScheduler:
         )
 
     def plan(self) -> IterationPlan | None:
-        """The waiting prompts that fit, whole, beside the decode rows."""
+        """Returns the waiting prompts that fit, whole, beside the decode rows."""
         return self.batch.plan(whole_prompts(self.batch, max_tokens=self._max_prefill_tokens))
 
 

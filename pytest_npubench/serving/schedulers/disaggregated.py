@@ -122,11 +122,11 @@ class DisaggregatedScheduler:
         return {"max_prefill_tokens": MERGE_CHUNKS * tokens}
 
     def plan(self) -> IterationPlan | None:
-        """The prefill device's next iteration: waiting prompts, whole."""
+        """Returns the prefill device's next iteration: waiting prompts, whole."""
         return self.batch.plan(whole_prompts(self.batch, max_tokens=self._max_prefill_tokens))
 
     def next_handover(self) -> BatchMember | None:
-        """The prompt that was done first, once the decode device has reserved blocks for it."""
+        """Returns the prompt that was done first, once the decode device has reserved blocks for it."""
         leaving = self.batch.leaving
         return leaving[0] if leaving and self.decode_batch.reserve(leaving[0]) else None
 
@@ -136,7 +136,7 @@ class DisaggregatedScheduler:
         self._joining.append(member.id)
 
     def plan_decode(self) -> IterationPlan | None:
-        """The decode device's next iteration, with those who have come in since its last one."""
+        """Returns the decode device's next iteration, with those who have come in since its last one."""
         for request in self._joining:
             self.decode_batch.join(request)
         self._joining = []

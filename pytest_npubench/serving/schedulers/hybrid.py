@@ -59,7 +59,7 @@ class HybridPrefillScheduler:
         return {"chunk_size_tokens": MERGE_CHUNKS * tokens, "tokens_per_iteration": tokens}
 
     def plan(self) -> IterationPlan | None:
-        """The chunk's next layer group beside the decode rows; with no flight, the next chunk sets off."""
+        """Returns the chunk's next layer group beside the decode rows; with no flight, the next chunk sets off."""
         return self._flight.plan(self._next_chunk)
 
     def _next_chunk(self) -> tuple[PrefillRow, ...]:

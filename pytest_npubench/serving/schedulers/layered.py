@@ -64,7 +64,7 @@ class LayeredPrefillScheduler:
         return {"tokens_per_iteration": tokens, "merge_cap_tokens": MERGE_CHUNKS * tokens}
 
     def plan(self) -> IterationPlan | None:
-        """The flight's next layer group beside the decode rows; with no flight, the waiting prompts set off."""
+        """Returns the flight's next layer group beside the decode rows; with no flight, the waiting prompts set off."""
         return self._flight.plan(self._merged_prompts)
 
     def _merged_prompts(self) -> tuple[PrefillRow, ...]:

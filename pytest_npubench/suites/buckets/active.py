@@ -92,7 +92,7 @@ def active_bands(plan: BucketPlan, samples: Samples) -> ActiveBands | None:
 
 
 def profile_samples_s(plan: BucketPlan, measured: Measured) -> dict[str, tuple[float, ...]]:
-    """Seconds of the plan's profile points by name, over all rounds, of those that any round visited."""
+    """Returns seconds of the plan's profile points by name, over all rounds, of those that any round visited."""
     planned = (plan.profile_point(point).name for point in plan.profile_points(plan.buckets))
     visited = {name for row in measured.rounds for name in row} - measured.failures.keys()
     return {name: measured.samples(name).samples_s for name in planned if name in visited}

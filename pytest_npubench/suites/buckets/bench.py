@@ -71,7 +71,7 @@ class BucketBench:
         }
 
     def _load_buckets(self, points: Sequence[BucketPoint], stage: Callable[[str], None]) -> dict[int, str]:
-        """The reason of each bucket that cannot be had. Raises what loading raised where not one can."""
+        """Returns the reason of each bucket that cannot be had. Raises what loading raised where not one can."""
         lost: dict[int, str] = {}
         error: Exception | None = None
         touched = self._plan.touched(point for point in points if point.requests)

@@ -23,7 +23,7 @@ BINARY = re.compile(r"(prefill|decode|move)-.*-(\d+)")
 
 
 def estimated(records: Iterable[CompileRecord], engine: Engine, plan: BucketPlan) -> list[CompileRecord]:
-    """The records with the seconds that the compiler estimates, where it does."""
+    """Returns the records with the seconds that the compiler estimates, where it does."""
     return [replace(record, estimated_s=_estimated_s(record.name, engine, plan)) for record in records]
 
 

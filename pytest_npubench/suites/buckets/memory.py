@@ -51,7 +51,7 @@ def given_up(plan: BucketPlan, room: MemoryRoom) -> str:
 
 
 def fitting_buckets(plan: BucketPlan, room: MemoryRoom) -> tuple[int, ...]:
-    """The buckets that fit together, smallest first."""
+    """Returns the buckets that fit together, smallest first."""
     kept: tuple[int, ...] = ()
     for bucket in plan.buckets:
         if bucket_need(plan, (*kept, bucket)).total_bytes > room.usable_bytes:
@@ -61,7 +61,7 @@ def fitting_buckets(plan: BucketPlan, room: MemoryRoom) -> tuple[int, ...]:
 
 
 def needed_buckets(case: Case, kind: CaseKind[Any], plan: BucketPlan) -> tuple[int, ...]:
-    """The buckets that a case's points run in or move between; none for canary kernels, all for answers."""
+    """Returns the buckets that a case's points run in or move between; none for canary kernels, all for answers."""
     points: tuple[BucketPoint, ...] = kind.points(case, plan)  # type: ignore[assignment]  # those of a BucketPlan
     if any(point.answers for point in points):
         return plan.buckets
@@ -92,7 +92,7 @@ def bucket_need(plan: BucketPlan, buckets: Sequence[int]) -> MemoryNeed:
 
 
 def _decoder_working_bytes(shape: DecoderShape, batch_size: int, bucket: int, num_devices: int, each: float) -> float:
-    """The larger of prefilling one prompt and of a decode step, in the largest bucket.
+    """Returns the larger of prefilling one prompt and of a decode step, in the largest bucket.
 
     Prefill: hidden states in, normed, attended and out, queries, keys and values twice (rotated), gate, up and their
     product; scores of a block of queries and their softmax. Decode: one layer's keys and values once more, since an

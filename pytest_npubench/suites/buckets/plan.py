@@ -169,8 +169,8 @@ class BucketPlan(EnginePlan):
 
     @property
     def variants(self) -> tuple[Variant, ...]:
-        """The engines that a search compares: every batch size in all buckets; at the largest, every set of at most two
-        buckets that holds the largest one."""
+        """Returns the engines that a search compares: every batch size in all buckets; at the largest, every set of at
+        most two buckets that holds the largest one."""
         sets = [(*rest, self.buckets[-1]) for rest in ((), *((one,) for one in self.buckets[:-1]))]
         return tuple(
             dict.fromkeys(
@@ -200,7 +200,7 @@ class BucketPlan(EnginePlan):
         )
 
     def profile_point(self, point: ProfilePoint) -> BucketPoint:
-        """A LENS profile point: the whole batch with one length. Where it is served, a prompt starts with each
+        """Returns a LENS profile point: the whole batch with one length. Where it is served, a prompt starts with each
         step and all end with the same one, so that there are as many as the first prompt has."""
         later = 1 if self.is_online else 0
         return BucketPoint(
@@ -236,7 +236,8 @@ class BucketPlan(EnginePlan):
         )
 
     def moves(self, buckets: Sequence[int]) -> tuple[BucketPoint, ...]:
-        """The moves into each of these buckets from its smaller neighbour in the set; none where no cache moves."""
+        """Returns the moves into each of these buckets from its smaller neighbour in the set; none where no cache
+        moves."""
         if not self.service.moves_cache:
             return ()
         pairs = zip(self.buckets, self.buckets[1:], strict=False)
@@ -245,18 +246,18 @@ class BucketPlan(EnginePlan):
         )
 
     def draws(self, name: str) -> tuple[BucketPoint, ...]:
-        """The batches drawn from a workload: each a point, the lengths of one seeded sample."""
+        """Returns the batches drawn from a workload: each a point, the lengths of one seeded sample."""
         return drawn_batches(
             name, num_batches=self.size.num_draws, batch_size=self.batch_size, max_total_tokens=self.buckets[-1]
         )
 
     def sample(self, name: str) -> LengthSample:
-        """The workload's requests for this plan, filtered to the largest bucket; counts what that dropped."""
+        """Returns the workload's requests for this plan, filtered to the largest bucket; counts what that dropped."""
         return sample(name, self.size.num_draws * self.batch_size, self.batch_size, self.buckets[-1])
 
     def profiled(self, points: Iterable[BucketPoint]) -> tuple[int, ...]:
-        """The buckets that a prediction of these batches rests on: those that they touch; all of them where they may
-        turn out to be lengths of a slope, which is straight between two."""
+        """Returns the buckets that a prediction of these batches rests on: those that they touch; all of them where
+        they may turn out to be lengths of a slope, which is straight between two."""
         return self.buckets if self.service.pads_as_it_will else self.touched(points)
 
     def touched(self, points: Iterable[BucketPoint]) -> tuple[int, ...]:

@@ -53,7 +53,7 @@ class Variant:
         return f"{self.name}/"
 
     def of(self, point: BucketPoint) -> BucketPoint:
-        """A point as it is measured on this engine."""
+        """Returns a point as it is measured on this engine."""
         return replace(point, name=self.prefix + point.name, variant=self)
 
     def measured(self, measured: Measured) -> Measured:
@@ -123,7 +123,7 @@ def canary_name(kernel: str) -> str:
 
 
 def canary_samples(rounds: Iterable[Round]) -> dict[str, tuple[float, ...]]:
-    """Seconds of each canary kernel that any of these rounds has, over all of them."""
+    """Returns seconds of each canary kernel that any of these rounds has, over all of them."""
     samples_s: dict[str, tuple[float, ...]] = {}
     for row in rounds:
         for name, values in row.items():
@@ -194,7 +194,7 @@ def _of_each(values: Sequence[float], num_visits: int) -> Sequence[float | None]
 
 
 def declared_in(rounds: Iterable[Mapping[str, Sequence[float]]]) -> tuple[int, ...]:
-    """The lengths that any visit of these rounds was told, ascending; empty where the engine declared none."""
+    """Returns the lengths that any visit of these rounds was told, ascending; empty where the engine declared none."""
     return tuple(sorted({int(value) for row in rounds for name in row if _is_declared(name) for value in row[name]}))
 
 
@@ -211,7 +211,7 @@ def ran_in(rounds: Iterable[Round], name: str) -> dict[str, int]:
 
 
 def seconds_in(row: Round) -> dict[str, tuple[float, ...]]:
-    """A round's points with their seconds alone."""
+    """Returns a round's points with their seconds alone."""
     return {
         name: values
         for name, values in row.items()

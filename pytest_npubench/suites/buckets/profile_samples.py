@@ -122,7 +122,7 @@ def _samples(measured: Measured, names: Mapping[KeyT, str]) -> dict[KeyT, Sequen
 
 
 def bucket_binaries(compiles: Iterable[CompileRecord], bucket: int) -> tuple[CompileRecord, ...]:
-    """The prefill and decode binaries of one bucket."""
+    """Returns the prefill and decode binaries of one bucket."""
     return tuple(
         record
         for record in compiles

@@ -63,7 +63,7 @@ def profile_from_file(path: Path) -> SourcedProfile:
 
 
 def profile_from_journal(journal: Journal, campaign: str, *, literal: bool = False) -> SourcedProfile:
-    """The profile of the campaign's latest fingerprint, by the latest of its runs with the most profile points.
+    """Returns the profile of the campaign's latest fingerprint, by the latest of its runs with the most profile points.
 
     A later run of a few selected cases has fewer points, and a profile with buckets missing would predict wrongly.
     Raises JournalError where the journal has no rounds of the campaign, where they hold no profile points, a point
@@ -101,7 +101,8 @@ def profile_from_journal(journal: Journal, campaign: str, *, literal: bool = Fal
 def _parts(
     campaign: str, rounds: Sequence[Record], compiles: Sequence[CompileRecord], points: Sequence[ProfilePoint]
 ) -> PartSamples:
-    """The samples of parts of the model, for rivals that add up parts. The model is taken from the campaign's name."""
+    """Returns the samples of parts of the model, for rivals that add up parts. The model is taken from the campaign's
+    name."""
     from pytest_npubench.engines.shapes import SHAPES
     from pytest_npubench.predictors import names as predictor_names
     from pytest_npubench.suites.buckets.profile_samples import samples_of_parts
@@ -134,8 +135,8 @@ def _parts(
 
 
 def estimates_from_journal(journal: Journal, campaign: str) -> SourcedProfile | None:
-    """The profile that the latest compiler of a campaign of compiled binaries estimated; None for a campaign of another
-    kind. Raises JournalError where the compiler estimates no times."""
+    """Returns the profile that the latest compiler of a campaign of compiled binaries estimated; None for a campaign of
+    another kind. Raises JournalError where the compiler estimates no times."""
     cases = [
         record
         for record in journal.records
@@ -226,7 +227,7 @@ def _transitions(
 
 
 def _points(samples: Mapping[tuple[int, int], list[float]]) -> dict[ProfilePoint, list[float]]:
-    """The points as plan_points makes them: prompts of the bucket less the longer of its two outputs."""
+    """Returns the points as plan_points makes them: prompts of the bucket less the longer of its two outputs."""
     longest: dict[int, int] = {}
     for bucket, output in samples:
         longest[bucket] = max(output, longest.get(bucket, 0))

@@ -55,7 +55,7 @@ def sharing_weights() -> Callable[[Runtime, BucketPlan], StaticBuckets]:
 
 
 def static_bucket_engine(runtime: Runtime, plan: BucketPlan, weights: Any = None) -> StaticBuckets:
-    """The reference decoder of a plan's family, with these weights or, where there are none, its own."""
+    """Returns the reference decoder of a plan's family, with these weights or, where there are none, its own."""
     settings: dict[str, Any] = {
         "buckets": plan.buckets,
         "batch_size": plan.batch_size,

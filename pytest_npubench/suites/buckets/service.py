@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 class BucketService(BucketTraits):
     def engine(self, runtime: Runtime, plan: BucketPlan, folder: Path) -> Engine:
-        """The engine of a plan, with what it keeps below `folder`. Raises what making it raises."""
+        """Returns the engine of a plan, with what it keeps below `folder`. Raises what making it raises."""
         raise NotImplementedError
 
     def bench(self, runtime: Runtime, plan: BucketPlan, folder: Path) -> Bench[Any]:

@@ -90,8 +90,8 @@ def _squared_shares(plan: BucketPlan, drawn: Sequence[BucketPoint], means_s: Map
 
 
 def _scatter(seen_s: Sequence[Sequence[float]]) -> FloatArray:
-    """The coefficient of variation of a visit of each point: what its own visits say and what those of all say in the
-    middle, which counts like PRIOR_VISITS of its own."""
+    """Returns the coefficient of variation of a visit of each point: what its own visits say and what those of all say
+    in the middle, which counts like PRIOR_VISITS of its own."""
     enough = [(stdev(values) / fmean(values)) ** 2 for values in seen_s if len(values) >= PRIOR_VISITS]
     middle = median(enough) if enough else 1.0
     if not middle:

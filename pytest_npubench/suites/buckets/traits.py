@@ -46,7 +46,7 @@ class BucketTraits:
     """The phases of which a profile point must stay in its bucket."""
 
     def buckets(self, family: str, buckets: tuple[int, ...]) -> tuple[int, ...]:
-        """The buckets of a plan, ascending, from those of the hardware file."""
+        """Returns the buckets of a plan, ascending, from those of the hardware file."""
         return buckets
 
     def keys(self, buckets: tuple[int, ...]) -> BucketKeys:

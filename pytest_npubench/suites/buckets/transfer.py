@@ -44,7 +44,7 @@ def profile_transfer(plan: BucketPlan, samples: ProfileSamples) -> tuple[Profile
 
 @lru_cache(maxsize=16)
 def _other(path: str, ending: str) -> tuple[SourcedProfile, str]:
-    """The profile of the one campaign of a journal that ends so, and the name of its hardware file."""
+    """Returns the profile of the one campaign of a journal that ends so, and the name of its hardware file."""
     journal = read_journal(Path(path))
     campaigns = dict.fromkeys(record["campaign"] for record in journal.records if record["record"] == "round")
     fitting = [campaign for campaign in campaigns if campaign.endswith(ending)]

@@ -73,8 +73,8 @@ def _visit(plan: ServingPlan, answers: Answers, folder: Path) -> AnswerVisit:
 
 
 def _prompts(plan: ServingPlan) -> ProbePrompts:
-    """A short one, one of a chunk, whose steps need another block of the cache, and one that ends with CHUNKS chunks,
-    so far as all of them fit the KV cache. Where experts are tied more are asked, around these edges."""
+    """Returns a short one, one of a chunk, whose steps need another block of the cache, and one that ends with CHUNKS
+    chunks, so far as all of them fit the KV cache. Where experts are tied more are asked, around these edges."""
     room = plan.serving.kv_capacity_tokens // CACHE_PARTS
     chunk, largest = (min(int(chunks * plan.serving.tokens_per_iteration), room) for chunks in (1, CHUNKS))
     made = replace(probe_prompts(plan.shape.vocab_size, sorted({chunk, largest})), middles=())
@@ -150,12 +150,12 @@ class _Asking:
         }
 
     def _alone(self) -> Logits:
-        """The last answer to each of the longest prompts [prompts, 1, NUM_FIXED]."""
+        """Returns the last answer to each of the longest prompts [prompts, 1, NUM_FIXED]."""
         whole = [Asked(np.concatenate(asked), asked.forced[:0]) for asked in self._prompts.asked()[-NUM_ALONE:]]
         return np.concatenate([self._answer(all_at_once(self._plan), [one]) for one in whole])
 
     def _changed(self) -> dict[str, Logits]:
-        """The first answer to the longest prompt with a half changed [1, NUM_FIXED], by which."""
+        """Returns the first answer to the longest prompt with a half changed [1, NUM_FIXED], by which."""
         longest = {half: requests[-1] for half, requests in self._prompts.changed().items()}
         return dict(zip(longest, self._answer(all_at_once(self._plan), tuple(longest.values())), strict=True))
 

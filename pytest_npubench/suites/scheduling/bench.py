@@ -142,7 +142,7 @@ class ServingBench:
             self._own_server.close()
 
     def warm_up(self, point: ServingPoint) -> tuple[float, bool]:
-        """A few requests under the point's policy."""
+        """Returns a few requests under the point's policy."""
         started_s = perf_counter()
         if isinstance(point, AnswerPoint):
             return 0.0, True
@@ -154,7 +154,7 @@ class ServingBench:
         return perf_counter() - started_s, True
 
     def sample(self, point: ServingPoint, round_index: int) -> Visit:
-        """A block, a prompt, a request, decode steps or the power of the device at rest."""
+        """Returns a block, a prompt, a request, decode steps or the power of the device at rest."""
         match point:
             case PromptPoint():
                 return self._prompt(point)

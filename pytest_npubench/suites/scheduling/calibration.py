@@ -26,7 +26,7 @@ def is_stated(load: LoadSpec, published: SloSpec | None) -> bool:
 
 
 def rate_per_s(load: LoadSpec, calibration: Calibration | None) -> float:
-    """The rate at which a load's requests arrive; a calibration is wanted for a utilisation."""
+    """Returns the rate at which a load's requests arrive; a calibration is wanted for a utilisation."""
     if load.rate_per_s is not None:
         return load.rate_per_s
     assert load.utilisation is not None
@@ -35,7 +35,7 @@ def rate_per_s(load: LoadSpec, calibration: Calibration | None) -> float:
 
 
 def limits(published: SloSpec | None, calibration: Calibration | None) -> Slo:
-    """The hardware file's where it has any for this model and workload, else those of the rule."""
+    """Returns the hardware file's where it has any for this model and workload, else those of the rule."""
     if published is not None:
         return Slo(ttft_s=published.ttft_s, tbt_s=published.tbt_s)
     assert calibration is not None

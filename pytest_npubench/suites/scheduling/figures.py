@@ -21,14 +21,14 @@ MAX_LOG = 700.0  # exp of more overflows
 
 
 def blocks(measured: Measured, point: ServedPoint) -> tuple[ServedBlock, ...]:
-    """The blocks of a point, one a round. Raises MeasurementError with the reason where it failed."""
+    """Returns the blocks of a point, one a round. Raises MeasurementError with the reason where it failed."""
     return tuple(block for (block,) in measured.visits(point.name, ServedBlock))
 
 
 def metrics_of(
     served: Sequence[ServedBlock], shape: DecoderShape
 ) -> tuple[tuple[Metric, ...], Mapping[str, ServedFigure]]:
-    """The metrics that have a value, and all figures by name."""
+    """Returns the metrics that have a value, and all figures by name."""
     return reported(
         served, lambda block: summarize(block, block.slo, num_experts=shape.num_experts, energy_j=block.energy_j)
     )
@@ -69,7 +69,8 @@ def failures_in(served: Sequence[ServedBlock]) -> str:
 
 
 def ratio_metric(name: str, ratios: Sequence[float]) -> Metric:
-    """The geometric mean of ratios, with them as samples. A ratio of two times of one run needs no other machine."""
+    """Returns the geometric mean of ratios, with them as samples. A ratio of two times of one run needs no other
+    machine."""
     mean = math.exp(float(np.mean(np.log(ratios))))
     return Metric(name=name, unit="ratio", value=mean, samples=tuple(ratios))
 
@@ -83,7 +84,7 @@ def block_metric(
     better: Better = "lower",
     gate: GateKind = "ratio",
 ) -> Metric:
-    """The mean of a figure over the blocks, with those of each as samples: what one policy does by itself."""
+    """Returns the mean of a figure over the blocks, with those of each as samples: what one policy does by itself."""
     samples = tuple(map(figure, served))
     value = sum(samples) / len(samples)
     return Metric(name=name, unit=unit, value=value, better=better, samples=samples, gate=gate)

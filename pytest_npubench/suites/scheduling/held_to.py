@@ -70,7 +70,7 @@ def _of(entry: FoundFrozen, key: FingerprintKey) -> FrozenCalibration:
 
 
 def calibrations_in(points: Iterable[ServingPoint], rounds: Sequence[Round]) -> Mapping[str, Calibration]:
-    """The calibrations under which rounds were served, by workload."""
+    """Returns the calibrations under which rounds were served, by workload."""
     calibrations: dict[str, Calibration] = {}
     measured = Measured(rounds=list(rounds))
     for point in points:

@@ -58,5 +58,5 @@ def _settings(plan: ServingPlan, runtime: Runtime) -> dict[str, Any]:
 
 @lru_cache(maxsize=1)
 def _compiled(*settings: Hashable) -> dict[str, Any]:
-    """The binaries of these settings by name, as they are compiled."""
+    """Returns the binaries of these settings by name, as they are compiled."""
     return {}

@@ -29,13 +29,14 @@ NUM_DEVICES = DisaggregatedScheduler.num_devices
 
 
 def kv_tokens(plan: ServingPlan) -> int:
-    """The KV cache of each of the two, in whole blocks."""
+    """Returns the KV cache of each of the two, in whole blocks."""
     block_size = plan.serving.block_size_tokens
     return plan.serving.kv_capacity_tokens // NUM_DEVICES // block_size * block_size
 
 
 def open_pair(plan: ServingPlan, device: str) -> ProcessPair:
-    """The two processes, to be entered. Raises DeviceUnavailableError where they cannot share the hardware out."""
+    """Returns the two processes, to be entered. Raises DeviceUnavailableError where they cannot share the hardware
+    out."""
     if device != "cpu":
         raise DeviceUnavailableError(
             f"policy {POLICY} is compared over equal hardware: on {device} the other policies would have both devices "
@@ -55,8 +56,8 @@ def open_pair(plan: ServingPlan, device: str) -> ProcessPair:
 
 
 def split_cores(num_threads: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The processors of the prefill and of the decode process, num_threads in all; of an odd number prefill has one
-    more. Raises DeviceUnavailableError below two, and where the system cannot pin a process."""
+    """Returns the processors of the prefill and of the decode process, num_threads in all; of an odd number prefill has
+    one more. Raises DeviceUnavailableError below two, and where the system cannot pin a process."""
     if not hasattr(os, "sched_getaffinity"):
         raise DeviceUnavailableError("this system cannot pin a process to processors; policy disaggregated needs that")
     lent = sorted(os.sched_getaffinity(0))[:num_threads]

@@ -80,7 +80,7 @@ class ServingPlan(EnginePlan):
         return kind in self.size.experiments
 
     def tokens_per_iteration(self, load: LoadSpec) -> int:
-        """The prefill work of an iteration under this load: its own figure, else that of all loads."""
+        """Returns the prefill work of an iteration under this load: its own figure, else that of all loads."""
         return load.tokens_per_iteration or self.serving.tokens_per_iteration
 
     @property
@@ -89,7 +89,7 @@ class ServingPlan(EnginePlan):
         return max(map(self.tokens_per_iteration, self.loads), default=self.serving.tokens_per_iteration)
 
     def load(self, case: Case) -> LoadSpec:
-        """The load that a case's workload and rate axes name."""
+        """Returns the load that a case's workload and rate axes name."""
         wanted = case.axis("workload"), case.axis("rate")
         return next(load for load in self.loads if (load.workload, load.rate_name) == wanted)
 

@@ -21,8 +21,8 @@ from pytest_npubench.suites.scheduling.spec import LoadSpec
 
 
 def policy_settings(policy: str, plan: ServingPlan, load: LoadSpec) -> Settings:
-    """The settings under which a policy does T tokens of prefill in an iteration; () where it knows no such measure, or
-    cannot be had: then the bench says why."""
+    """Returns the settings under which a policy does T tokens of prefill in an iteration; () where it knows no such
+    measure, or cannot be had: then the bench says why."""
     try:
         work = iteration_work(policy, plan.tokens_per_iteration(load), decode_counts=plan.traits.decode_counts)
     except RegistryError:
@@ -31,7 +31,7 @@ def policy_settings(policy: str, plan: ServingPlan, load: LoadSpec) -> Settings:
 
 
 def served(policy: str, plan: ServingPlan, load: LoadSpec) -> ServedPoint:
-    """A policy under a load, at the work an iteration that all are compared at."""
+    """Returns a policy under a load, at the work an iteration that all are compared at."""
     return ServedPoint(policy=policy, load=load, settings=policy_settings(policy, plan, load))
 
 
@@ -49,7 +49,7 @@ def scheduler_of(plan: ServingPlan, point: ServedPoint) -> Scheduler:
 
 
 def layered_and_chunked(case: Case, plan: ServingPlan) -> tuple[ServedPoint, ServedPoint]:
-    """The pair that most of the paper's experiments compare, under the load of a case."""
+    """Returns the pair that most of the paper's experiments compare, under the load of a case."""
     load = plan.load(case)
     return served("layered", plan, load), served("chunked", plan, load)
 

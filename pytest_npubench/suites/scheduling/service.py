@@ -29,7 +29,7 @@ class BlockServer(Protocol):
     weights: HostWeights
 
     def serve(self, point: ServedPoint, requests: Sequence[ServingRequest]) -> ServingResult:
-        """A block of requests under the point's policy."""
+        """Returns a block of requests under the point's policy."""
         ...
 
     def decode_steps(self, batch_size: int, context_tokens: int, num_steps: int) -> DecodeSteps:
@@ -59,7 +59,7 @@ class AskedExecutor(Executor, Protocol):
         ...
 
     def weights_bits(self) -> tuple[int, int]:
-        """A checksum of the weights as the device has them, and of what the host made."""
+        """Returns a checksum of the weights as the device has them, and of what the host made."""
         ...
 
     def fill_cache_with_junk(self) -> None:

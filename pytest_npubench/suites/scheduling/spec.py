@@ -104,15 +104,15 @@ class ServingSpec:
 
     @property
     def kv_capacity_tokens(self) -> int:
-        """The smallest of all models."""
+        """Returns the smallest of all models."""
         return self.kv_capacity if isinstance(self.kv_capacity, int) else min(self.kv_capacity.values())
 
     def for_model(self, model: str) -> ServingSpec:
-        """The settings with the KV cache that this model has."""
+        """Returns the settings with the KV cache that this model has."""
         return self if isinstance(self.kv_capacity, int) else replace(self, kv_capacity=self.kv_capacity[model])
 
     def size(self, profile: str) -> ServingSize | None:
-        """The run size of that name; None where the profile serves nothing."""
+        """Returns the run size of that name; None where the profile serves nothing."""
         size = size_of(self.profiles, profile)
         return size and replace(size, models=size.models or self.models)
 

@@ -63,7 +63,7 @@ def impossible(plan: ServingPlan, points: Sequence[ServingPoint], measured: Meas
 
 
 def _times(plan: ServingPlan, point: ServingPoint, measured: Measured) -> Iterator[tuple[float, Bound]]:
-    """Seconds of what the visits of a point did, each with the least that it takes."""
+    """Yields seconds of what the visits of a point did, each with the least that it takes."""
     try:
         match point:
             case ServedPoint():

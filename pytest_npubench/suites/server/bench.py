@@ -83,8 +83,8 @@ class ServerBench:
         }
 
     def sample(self, point: ServerPoint, round_index: int) -> LoadBlock | Sweep | ServerAnswers:
-        """A block, a sweep, or answers. Raises MeasurementError where none of a block's requests, or not each of the
-        fixed prompts, was answered."""
+        """Returns a block, a sweep, or answers. Raises MeasurementError where none of a block's requests, or not each
+        of the fixed prompts, was answered."""
         if isinstance(point, AnswerPoint):
             asking = self._plan.server.asking
             return asked(self._loader.endpoint, fixed_prompts(asking.prompt, asking.token_ids))

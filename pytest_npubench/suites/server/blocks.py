@@ -36,7 +36,7 @@ class LoadBlock(ServedBlock):
 
     @property
     def answered(self) -> LoadBlock:
-        """The same block without the requests that failed."""
+        """Returns the same block without the requests that failed."""
         return replace(self, records=tuple(record for record in self.records if record.aborted is None))
 
     @property

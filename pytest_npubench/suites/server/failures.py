@@ -28,7 +28,7 @@ CLASSES: Mapping[str, str] = {
 
 
 def class_of(reason: str | None) -> str | None:
-    """The class of a request's failure; None of None."""
+    """Returns the class of a request's failure; None of None."""
     if reason is None:
         return None
     if status := re.match(r"HTTP \d{3}\b", reason):

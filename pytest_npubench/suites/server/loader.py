@@ -135,7 +135,7 @@ class Loader:
         return f"{reason}; {hint}" if (hint := self._hint(answer, reason)) else reason
 
     def _hint(self, answer: HttpAnswer, reason: str) -> str:
-        """The option that leaves out what the server does not take; empty where it names none of our fields."""
+        """Returns the option that leaves out what the server does not take; empty where it names none of our fields."""
         body = self.endpoint.body("", answer.request.output_tokens)
         if "tokens came" in reason and body.get("ignore_eos"):
             return "where the server knows no ignore_eos, extra_body {} measures answers at their own length"
@@ -147,7 +147,7 @@ class Loader:
 
 
 def _room(asking: Asking, context_tokens: int | None) -> int:
-    """The longest prompt and answer together, in tokens."""
+    """Returns the longest prompt and answer together, in tokens."""
     if context_tokens is None:
         return asking.max_total_tokens
     room = context_tokens if asking.prompt == "tokens" else int(context_tokens * WORDS_FILL)

@@ -135,7 +135,7 @@ class Watch:
 
 
 def read(text: bytes) -> Look:
-    """The values of the series that are known here, by name and ending; _total is none."""
+    """Returns the values of the series that are known here, by name and ending; _total is none."""
     values: dict[str, tuple[float, ...]] = {}
     for name, ending, number in _SERIES.findall(text):
         key = (name + ending.removesuffix(b"_total")).decode()
@@ -149,7 +149,7 @@ def read(text: bytes) -> Look:
 
 
 def _values(looks: Sequence[Look], names: Sequence[str], together: Callable[[Sequence[float]], float]) -> list[float]:
-    """A gauge in each look that has it."""
+    """Returns a gauge in each look that has it."""
     return [together(values) for look in looks if (values := _first(look, names))]
 
 
@@ -161,5 +161,5 @@ def _grown(ends: tuple[Look, Look], names: Sequence[str]) -> float | None:
 
 
 def _first(look: Look, names: Sequence[str]) -> tuple[float, ...]:
-    """The values of the first of the names that a look has."""
+    """Returns the values of the first of the names that a look has."""
     return next((look[name] for name in names if name in look), ())

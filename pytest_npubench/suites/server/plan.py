@@ -52,7 +52,7 @@ class ServerPlan(DevicePlan):
 
     @property
     def limits(self) -> Mapping[str, float]:
-        """The share that must attain, and the limits on latency of every model and workload."""
+        """Returns the share that must attain, and the limits on latency of every model and workload."""
         slos = {
             f"{slo.model}/{slo.workload}/{name}": value
             for slo in self.spec.slos
@@ -65,7 +65,7 @@ class ServerPlan(DevicePlan):
         return kind != "capacity" or self.size.name != "quick"
 
     def load(self, case: Case) -> ServerLoad:
-        """The load that a case's axes name."""
+        """Returns the load that a case's axes name."""
         wanted = case.axis("workload"), case.axis("rate")
         return next(load for load in self.loads if (load.workload, load.rate_name) == wanted)
 

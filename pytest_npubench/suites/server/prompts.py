@@ -37,7 +37,8 @@ class Prompts:
     shared_fraction: float = 1.0
 
     def prompt(self, num_tokens: int, request: str, index: int = 0) -> str | tuple[int, ...]:
-        """A prompt of that length; `request` tells it from the others of the run, of which it is number `index`."""
+        """Returns a prompt of that length; `request` tells it from the others of the run, of which it is number
+        `index`."""
         shares = int((index + 1) * self.shared_fraction) > int(index * self.shared_fraction)
         num_shared = min(self.shared_tokens, num_tokens - 1) if shares else 0
         shared, rest = random.Random(f"{self.run}/shared"), random.Random(f"{self.run}/{request}")

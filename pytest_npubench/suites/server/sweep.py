@@ -105,7 +105,7 @@ def rates_of(blocks: Sequence[LoadBlock]) -> tuple[SweptRate, ...]:
 
 
 def knee(rows: Sequence[RowT]) -> RowT:
-    """The rate with the most requests answered a second for each second of their mean E2E."""
+    """Returns the rate with the most requests answered a second for each second of their mean E2E."""
     return max(rows, key=lambda row: row.answered_per_s / row.e2e_mean_s if row.e2e_mean_s else 0.0)
 
 
@@ -158,7 +158,7 @@ def sweep(
 
 
 def _bounds(alone: LoadBlock, at_once: LoadBlock, target: float) -> tuple[float, float]:
-    """The lowest and the highest rate. Raises MeasurementError where no request alone was answered."""
+    """Returns the lowest and the highest rate. Raises MeasurementError where no request alone was answered."""
     alone_s = [record.e2e_latency_s for record in alone.records if record.finished]
     if not alone_s:
         raise MeasurementError("none of the requests that were sent alone was answered whole")

@@ -28,7 +28,7 @@ class CanaryDetail:
 
 
 def canary_points(*kernels: str, beside: bool = False) -> tuple[BucketPoint, ...]:
-    """A point for each of these kernels; `beside`: they are measured for a rival alone."""
+    """Returns a point for each of these kernels; `beside`: they are measured for a rival alone."""
     return tuple(
         BucketPoint(name=canary_name(kernel), kernel=kernel, visit_s=CANARY_VISIT_S, beside=beside)
         for kernel in kernels

@@ -132,7 +132,7 @@ def interval_of(shares: Sequence[float]) -> tuple[float, float] | None:
 
 
 def bound_words(bounds: tuple[float, float] | None, explained: float) -> str:
-    """A key of WORDS. Where kept traffic explains all of it (silu), hidden is what leaves less than 1 - ALL."""
+    """Returns a key of WORDS. Where kept traffic explains all of it (silu), hidden is what leaves less than 1 - ALL."""
     if bounds is None:
         return "undecided"
     low, high = bounds

@@ -70,8 +70,9 @@ class PredictionError:
 
 
 def gate_interval(errors: Sequence[PredictionError]) -> tuple[float, float] | None:
-    """The 95 % interval of the mean of what these cases of one campaign are held to, by the jackknife over the rounds
-    that they share; None where these are too few. What noise alone adds to absolute values is off its lower end."""
+    """Returns the 95 % interval of the mean of what these cases of one campaign are held to, by the jackknife over the
+    rounds that they share; None where these are too few. What noise alone adds to absolute values is off its lower
+    end."""
     from pytest_npubench.stats.error import jackknife_half_width, noise_in_gate
 
     without = zip(*(item.left_out for item in errors), strict=True)
@@ -306,7 +307,7 @@ def _seconds(
 
 
 def _left_out(rounds: Sequence[Round]) -> list[list[Round]]:
-    """The others, for each of the rounds; nothing where these would be too few for an interval."""
+    """Returns the others, for each of the rounds; nothing where these would be too few for an interval."""
     from pytest_npubench.stats.error import MIN_JACKKNIFE_ROUNDS
 
     if len(rounds) < MIN_JACKKNIFE_ROUNDS:

@@ -148,8 +148,8 @@ def _move_metric(plan: BucketPlan, measured: Measured, bucket: int) -> tuple[Met
 
 
 def _peak_metric(plan: BucketPlan, measured: Measured) -> tuple[Metric, ...]:
-    """The most bytes of a device that the campaign had, which repeats as a counter does. None where nothing counts
-    them, or not every bucket was profiled: what else ran decides on it."""
+    """Returns the most bytes of a device that the campaign had, which repeats as a counter does. None where nothing
+    counts them, or not every bucket was profiled: what else ran decides on it."""
     if not all(_has_run(plan, measured, bucket) for bucket in plan.buckets):
         return ()
     longest = _profile(plan, plan.buckets[-1])[-1]

@@ -123,7 +123,7 @@ class StepsKind:
 
 
 def lengths(buckets: Sequence[int], bucket: int) -> tuple[int, ...]:
-    """The middle of the bucket, b - 1, b, and b + 1 where a larger bucket holds it; ascending, none twice."""
+    """Returns the middle of the bucket, b - 1, b, and b + 1 where a larger bucket holds it; ascending, none twice."""
     index = buckets.index(bucket)
     floor = buckets[index - 1] if index else 0
     beyond = (bucket + 1,) if bucket != buckets[-1] else ()

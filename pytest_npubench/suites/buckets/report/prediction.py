@@ -125,9 +125,9 @@ def error_lines(workloads: Sequence[JudgedWorkload]) -> list[str]:
 
 
 def mean_error_lines(cases: Sequence[CaseRecord[MeanErrorDetail]]) -> list[str]:
-    """The mean error over the workloads of all campaigns, with its interval: campaigns are measured one by one, so that
-    the squares of their own half widths add up. Worked example: 2.2 % ±1.2 % and 1.2 % ±0.5 % over three workloads
-    each are 1.7 % ±0.65 %."""
+    """Returns the mean error over the workloads of all campaigns, with its interval: campaigns are measured one by one,
+    so that the squares of their own half widths add up. Worked example: 2.2 % ±1.2 % and 1.2 % ±0.5 % over three
+    workloads each are 1.7 % ±0.65 %."""
     means = [
         (case.detail.num_cases, case.detail.mean, case.judgement.error_interval[1] - case.detail.mean)
         for case in cases
@@ -211,14 +211,15 @@ def _size(cost: CostRecord) -> tuple[int, int]:
 
 
 def _gated(rival: RivalDetail) -> float | None:
-    """The error that a case would be held to, with the sign of the sum's; None where the rival made nothing."""
+    """Returns the error that a case would be held to, with the sign of the sum's; None where the rival made nothing."""
     if rival.error is None or rival.gate_error is None:
         return rival.error
     return math.copysign(rival.gate_error, rival.error)
 
 
 def _error_chart(workloads: Sequence[JudgedWorkload]) -> Chart:
-    """The error of each workload with its interval, the repeat error and the limit; rivals' errors beside it."""
+    """Returns the error of each workload with its interval, the repeat error and the limit; rivals' errors beside
+    it."""
     names, limit = [label(item.workload) for item in workloads], common_limit(workloads)
     errors = percents(item.error for item in workloads)
     ends = [(100 * low, 100 * high) for low, high in (item.interval for item in workloads)]
@@ -269,7 +270,7 @@ def _repeat_bars(names: list[str], workloads: Sequence[JudgedWorkload]) -> Drawn
 
 
 def _rival_marks(names: list[str], workloads: Sequence[JudgedWorkload]) -> list[DrawnSeries]:
-    """A trace for each rival, over the workloads for which it has an error."""
+    """Returns a trace for each rival, over the workloads for which it has an error."""
     errors: dict[str, dict[str, float]] = {}
     for name, item in zip(names, workloads, strict=True):
         for predictor, rival in item.case.detail.predictors.items():
@@ -289,7 +290,7 @@ def _rival_marks(names: list[str], workloads: Sequence[JudgedWorkload]) -> list[
 
 
 def _error_rows(item: JudgedWorkload) -> list[tuple[str, ...]]:
-    """The workload's row, and one for each rival under the same measured time."""
+    """Returns the workload's row, and one for each rival under the same measured time."""
     measured, interval = number_text.milliseconds(item.measured_s), item.case.judgement.error_interval
     workload_row = (
         item.workload,

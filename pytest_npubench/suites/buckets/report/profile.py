@@ -32,7 +32,7 @@ Times = dict[int, tuple[float, float | None]]
 
 
 def bucket_charts(profiles: Profiles) -> tuple[Chart, ...]:
-    """A chart of each of the two times."""
+    """Returns a chart of each of the two times."""
     details = sorted((case.detail for case in profiles), key=lambda detail: detail.bucket)
     if not details:
         return ()
@@ -50,7 +50,7 @@ def _estimated(details: Sequence[ProfileDetail], name: str) -> dict[int, float]:
 
 
 def host_lines(cases: Cases) -> list[str]:
-    """A line a session: what a launch takes that is waited for, and which part of TBT_b that would be."""
+    """Returns a line a session: what a launch takes that is waited for, and which part of TBT_b that would be."""
     dispatch = {
         session(case): case.judgement.measured_s
         for case in cases.of("canary", CanaryDetail)

@@ -157,7 +157,8 @@ def _mean_errors(cases: Sequence[CaseRecord[MeanErrorDetail]]) -> list[str]:
 
 
 def continuous_lines(cases: Cases) -> list[str]:
-    """A line for each device whose engine has no buckets: those of the plan are nominal, and LENS's error is a figure.
+    """Returns a line for each device whose engine has no buckets: those of the plan are nominal, and LENS's error is a
+    figure.
 
     Worked example: two prediction cases on vLLM for a CPU, held to errors of 2 % and 4 %: "vLLM on cpu:0 has no
     buckets: latency is continuous; LENS's error here is 3.00% (mean of 2 cases in nominal buckets; no stair found)".
@@ -183,7 +184,7 @@ def _by_device(cases: Iterable[CaseRecord[DetailT]]) -> dict[Device, list[CaseRe
 
 
 def _steps(cases: Sequence[CaseRecord[StepsDetail]]) -> str:
-    """The steps that were seen and that nobody declared; empty where there are no such cases."""
+    """Returns the steps that were seen and that nobody declared; empty where there are no such cases."""
     unclear = sum(bool(case.detail.inconclusive) for case in cases)
     lengths = sorted({length for case in cases for length in case.detail.extra})
     stairs = f"stairs found behind {', '.join(map(str, lengths))}" if lengths else "no stair found"

@@ -77,7 +77,7 @@ def _answer(details: Sequence[StepsDetail], times_s: Mapping[int, float], num_in
 
 
 def _jumps_inside(detail: StepsDetail) -> list[int]:
-    """The right ends of the jumps observed where no boundary is declared."""
+    """Returns the right ends of the jumps observed where no boundary is declared."""
     if detail.continuous:  # elsewhere a slope, not a jump
         return [left + 1 for left in detail.extra]
     observed = Jump.OBSERVED.value

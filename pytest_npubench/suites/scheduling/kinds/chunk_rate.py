@@ -191,7 +191,7 @@ def _row(size: int, capacity: Capacity, served_at: Served) -> ChunkRateRow:
 
 
 def _at_rate(served_at: Served, capacity: Capacity, figure: Callable[[ServedBlock], float]) -> tuple[float, ...]:
-    """The figure at the capacity in each round, between the rates on either side."""
+    """Returns the figure at the capacity in each round, between the rates on either side."""
     assert capacity.rate_per_s is not None
     rounds = zip(*served_at, strict=True)
     return tuple(

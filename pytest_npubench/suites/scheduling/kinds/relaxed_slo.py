@@ -75,7 +75,7 @@ class RelaxedSloKind(LoadExperiment):
 
 
 def _times(point: ServedPoint, factor: int) -> tuple[tuple[str, int | None], ...]:
-    """The settings with `factor` times the prefill tokens of an iteration; the merge cap stays."""
+    """Returns the settings with `factor` times the prefill tokens of an iteration; the merge cap stays."""
     return tuple(
         (name, value * factor if name in ("chunk_size_tokens", "tokens_per_iteration") and value else value)
         for name, value in point.settings

@@ -92,7 +92,7 @@ def attainment_chart(case: CaseRecord[AttainmentDetail]) -> Chart:
 
 
 def capacity_table(case: CaseRecord[AttainmentDetail]) -> Table:
-    """The rate at which 90 % attain, by policy, and the ratio of the two."""
+    """Returns the rate at which 90 % attain, by policy, and the ratio of the two."""
     detail = case.detail
     rows = [(policy, *capacity, detail.why.get(policy, "")) for policy, capacity in detail.capacity.items()]
     ratio = ("layered / chunked", detail.capacity_ratio, detail.capacity_ratio_interval, "")

@@ -116,7 +116,7 @@ def _on_their_way(block: ServedBlock, start_s: float, end_s: float) -> Iterator[
 
 
 def _blocks(points: Round, preferred: frozenset[str]) -> tuple[str, Mapping[str, ServedBlock]]:
-    """The load with most policies, and the block of each."""
+    """Returns the load with most policies, and the block of each."""
     by_load: dict[str, dict[str, ServedBlock]] = {}
     behind = f"/{RUN}"
     names = (column.removesuffix(behind) for column in points if column.endswith(behind))

@@ -83,7 +83,7 @@ class ServedLoad:
     policies: tuple[PolicyDetail, ...]
 
     def policy_figures(self, figure: str) -> list[Served]:
-        """The policies that have a figure of that name, valued or not."""
+        """Returns the policies that have a figure of that name, valued or not."""
         return [(item, item.figures[figure]) for item in self.policies if figure in item.figures]
 
 
@@ -116,7 +116,8 @@ def policy_charts(loads: Sequence[ServedLoad]) -> list[Chart]:
 
 
 def latency_table(load: ServedLoad) -> Table | None:
-    """A row for each latency and policy, and one more where the paper reports that policy; None without latencies."""
+    """Returns a row for each latency and policy, and one more where the paper reports that policy; None without
+    latencies."""
     rows = [row for time in TIMES for item in load.policies if (row := _latency_row(time, item)) is not None]
     header = ("latency, ms", "policy", *PARTS, "n", "rests on")
     caption = f"Latencies under {load.name}"
@@ -124,7 +125,7 @@ def latency_table(load: ServedLoad) -> Table | None:
 
 
 def policy_table(load: ServedLoad) -> Table:
-    """A row a figure: its value under each policy with the 95 % interval, what it rests on, what it means."""
+    """Returns a row a figure: its value under each policy with the 95 % interval, what it rests on, what it means."""
     settings = "; ".join(f"{item.policy}: {_settings(item)}" for item in load.policies if item.settings)
     return table(
         f"Policies under {load.name}; {load.terms}",
@@ -155,12 +156,12 @@ def cell(name: str, value: float | None) -> str:
 
 
 def available(value: float | None, factor: float = 1.0) -> str:
-    """The value times `factor`, in four significant digits."""
+    """Returns the value times `factor`, in four significant digits."""
     return UNAVAILABLE if value is None else number_text.plain(value * factor)
 
 
 def load_name(case: CaseRecord[PolicyDetail]) -> str:
-    """The workload and the rate at which its requests came: "layered-arxiv at 1.3 req/s"."""
+    """Returns the workload and the rate at which its requests came: "layered-arxiv at 1.3 req/s"."""
     return f"{case.axis('workload')} at {case.detail.rate_per_s:.3g} req/s"
 
 
@@ -182,7 +183,7 @@ def _settings(detail: PolicyDetail) -> str:
 
 
 def _value_of(item: PolicyDetail) -> Callable[[str], str]:
-    """A figure's value under a policy, with its 95 % interval."""
+    """Returns a figure's value under a policy, with its 95 % interval."""
     return lambda name: _with_interval(item.figures.get(name), lambda value: cell(name, value))
 
 

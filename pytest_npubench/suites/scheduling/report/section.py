@@ -124,7 +124,7 @@ def parts(cases: Cases, rounds: Rounds) -> Parts:
 
 
 def _point_of(case: CaseRecord[PolicyDetail]) -> str:
-    """The name of the point whose blocks a policy case judges."""
+    """Returns the name of the point whose blocks a policy case judges."""
     settings = ",".join(f"{name}={value}" for name, value in case.detail.settings.items())
     return f"{case.detail.policy}({settings})/{case.detail.workload}@{case.axis('rate')}"
 

@@ -36,7 +36,7 @@ def capacity_line(case: Swept) -> str:
 
 
 def throughput_chart(case: Swept) -> Chart:
-    """The means and percentiles of latency over the requests answered a second."""
+    """Returns the means and percentiles of latency over the requests answered a second."""
     detail, rates = case.detail, case.detail.rates
     title, answered = f"Latency against throughput, {detail.workload}", [row.answered_per_s for row in rates]
     values = [value for name in TIMES for row in rates if (value := getattr(row, name))]
@@ -74,7 +74,8 @@ def throughput_chart(case: Swept) -> Chart:
 
 
 def _mark(name: str, rates: Sequence[SweptRate], rate_per_s: float | None, color: str, symbol: str) -> DrawnSeries:
-    """A mark on the line of mean E2E at that rate, between the rates that were tried; none where it is not known."""
+    """Returns a mark on the line of mean E2E at that rate, between the rates that were tried; none where it is not
+    known."""
     seen = [row for row in rates if row.e2e_mean_s]
     x, y = (
         ([_between(seen, rate_per_s, field)] for field in ("answered_per_s", "e2e_mean_s"))
@@ -85,6 +86,6 @@ def _mark(name: str, rates: Sequence[SweptRate], rate_per_s: float | None, color
 
 
 def _between(rows: Sequence[SweptRate], rate_per_s: float, field: str) -> float:
-    """A figure at a rate, linear between those on either side in the logarithm of the rate."""
+    """Returns a figure at a rate, linear between those on either side in the logarithm of the rate."""
     logs = np.log([row.rate_per_s for row in rows])
     return float(np.interp(np.log(rate_per_s), logs, [getattr(row, field) for row in rows]))
