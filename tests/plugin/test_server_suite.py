@@ -185,7 +185,10 @@ def test_several_models_and_none_named_is_an_error_that_names_them(project, load
     ("fault", "words"),
     [
         (refuses(404, "the model `m` does not exist"), "no request was answered: 2 of 2: HTTP 404 (HTTP 404 Not Found"),
-        (refuses(500, f"cannot read Bearer {KEY}"), "2 of 2: HTTP 500 (HTTP 500 Internal Server Error: cannot read"),
+        (
+            refuses(500, f"cannot read Bearer {KEY}"),
+            "2 of 2: HTTP 500 (HTTP 500 Internal Server Error, text/plain; charset=utf-8: cannot read",
+        ),
         pytest.param(
             streams(TOKEN, "[DONE]"), "2 of 2: another number of tokens than asked for", marks=pytest.mark.soak
         ),

@@ -226,8 +226,7 @@ class Arrived:
         try:
             delta = parse(event)
         except MeasurementError as error:
-            where = "" if "event-stream" in self.came_as else f" ({self.came_as})"
-            raise MeasurementError(f"{error}{where if self.came_as else ''}") from error
+            raise MeasurementError(f"{error} ({self.came_as})" if self.came_as else str(error)) from error
         self.finish_reason = self.finish_reason or delta.finish_reason
         self.num_empty += delta.is_empty
         if delta.unknown_key and delta.unknown_key not in self.unknown_keys and len(self.unknown_keys) < MOST_KEYS:

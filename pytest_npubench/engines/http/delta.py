@@ -8,7 +8,8 @@ Servers count tokens in different ways, best first: the running count in `usage`
 continuous_usage_stats), token ids or log-probabilities beside the text, or the whole count in the last event's `usage`.
 
 What an event may leave out may also be null. What it holds in a type of its own is an error: a count that is taken for
-another is a wrong figure. Fields that are not read (a log-probability of -Infinity) may be anything.
+another is a wrong figure, and only 8.0 is surely 8. Fields that are not read (a log-probability of -Infinity) may be
+anything.
 """
 
 from __future__ import annotations
@@ -234,6 +235,8 @@ def _count(usage: Mapping[str, Any], name: str) -> int | None:
     total = usage.get(name)
     if total is None:
         return None
+    if isinstance(total, float) and total.is_integer():
+        total = int(total)
     if type(total) is not int or total < 0:  # a bool is an int, and JSON of Python's has Infinity and NaN
         raise MeasurementError(f"malformed stream: {name} is {_words(total)}; want a whole number of at least 0")
     return total

@@ -41,7 +41,6 @@ class GreedyAnswer:
 
 def greedy_answer(endpoint: Endpoint, prompt: str | tuple[int, ...], num_tokens: int) -> GreedyAnswer:
     """The answer at temperature 0, at most num_tokens long; without log-probabilities where the server refuses them.
-    Raises MeasurementError with the server's words where it does not answer, and for wrong log-probabilities.
 
     Raises MeasurementError with the server's words where it does not answer, and where it tells what no probability is.
     """

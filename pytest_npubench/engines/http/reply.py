@@ -265,7 +265,7 @@ class Reply:
             return AnswerError(f"{status}: redirects to {redirected_to(location)}, and no redirect is followed")
         coding = self._coding()
         text = f"words in the content coding {coding}" if coding else readable(self._words)
-        return AnswerError(f"{status}: {text}")
+        return AnswerError(f"{self._arrived.came_as}: {text}")
 
     def _status(self) -> str:
         assert self._parser is not None

@@ -91,6 +91,8 @@ def test_the_end_is_seen_though_it_is_cut(cut):
     [
         (b"data: [DONE]\r\n\r\n: c", True),
         (b"data:[DONE]\n\n", True),
+        (b"data: [DONE] \n\n", True),
+        (b"\xef\xbb\xbfdata: [DONE]\n\n", True),
         (b"data: a\ndata: [DONE]\n\n", None),  # of two lines, and no JSON
         (b'data: {"choices": [{"text": "[DONE]"}]}\n\n', False),
     ],

@@ -171,6 +171,7 @@ def test_an_answer_may_end_early_where_nothing_asked_for_its_length(serve, extra
     assert list(answer.remarks.values()) == ([] if failed else [2])
 
 
+ENDED = 'the server ended its answer: "no blocks" .HTTP 200 OK, text/event-stream; charset=utf-8.$'
 PAGE = "<html><style>p {}</style><body><h1>Log in</h1>\n<p>first</body></html>"
 
 
@@ -186,9 +187,9 @@ PAGE = "<html><style>p {}</style><body><h1>Log in</h1>\n<p>first</body></html>"
         ),
         ('{\n "error": "no blocks"\n}\n', "text/event-stream", "no stream .*no blocks"),
         ('{"error": {"message": "no blocks"}}', "application/json", "the server ended its answer: .*no blocks"),
-        (f'data: {TOKEN}\n\n{{"error": "no blocks"}}\n', "text/event-stream", "the server ended .*no blocks"),
-        ("error: no blocks\n\ndata: [DONE]\n\n", "text/event-stream", "the server ended .*no blocks"),
-        ("event: error\ndata: no blocks\n\n", "text/event-stream", "the server ended .*no blocks"),
+        (f'data: {TOKEN}\n\n{{"error": "no blocks"}}\n', "text/event-stream", ENDED),
+        ("error: no blocks\n\ndata: [DONE]\n\n", "text/event-stream", ENDED),
+        ("event: error\ndata: no blocks\n\n", "text/event-stream", ENDED),
         (f"data: {TOKEN}\n\ndata: {TOKEN[:9]}", "text/event-stream", "the answer stopped before its end"),
         ("", "text/event-stream", "the answer stopped before its end"),
     ],
@@ -202,13 +203,17 @@ def test_an_answer_that_is_none_is_told_in_the_servers_own_words(serve, body, ki
 
 
 @pytest.mark.parametrize("status", [400, 401, 404, 429, 500])
-def test_a_refusal_is_named_with_the_servers_words(serve, status):
+@pytest.mark.parametrize("kind", ["text/plain", "text/html", "application/json"])
+def test_a_refusal_is_named_with_the_servers_words(serve, status, kind):
+    """Its status, its type and its first words, of a page those that are read."""
+    words = "the model `m` is elsewhere"
+
     async def handler(request):
-        return web.Response(status=status, text="the model `m` is elsewhere")
+        text = f"<style>p {{}}</style><p>{words}</p>" if kind == "text/html" else words
+        return web.Response(status=status, text=text, content_type=kind)
 
     (answer,) = run_load(_endpoint(serve(handler)), _requests(1)).answers
-    assert f"HTTP {status}" in answer.failed
-    assert "elsewhere" in answer.failed
+    assert re.fullmatch(rf"HTTP {status} [\w ]+, {kind}; charset=utf-8: {words}", answer.failed)
 
 
 @pytest.mark.parametrize("status", [429, 500, 400])
@@ -342,7 +347,7 @@ def test_the_key_goes_to_the_server_and_nowhere_else(serve, monkeypatch):
     (answer,) = run_load(endpoint, _requests(1)).answers
     assert seen == ["Bearer secret-value"]
     assert "secret-value" not in repr((endpoint, answer))
-    assert answer.failed == "HTTP 401 Unauthorized: bad key Bearer ***"
+    assert answer.failed == "HTTP 401 Unauthorized, text/plain; charset=utf-8: bad key Bearer ***"
 
 
 def test_a_query_and_headers_go_with_every_request_and_are_hidden(serve, monkeypatch):
@@ -356,7 +361,7 @@ def test_a_query_and_headers_go_with_every_request_and_are_hidden(serve, monkeyp
     endpoint = _endpoint(serve(handler), query="api-version=1", headers=(("api-key", "SOME_KEY"),))
     (answer,) = run_load(endpoint, _requests(1)).answers
     assert seen == [("api-version=1", "secret-value", None)]
-    assert answer.failed == "HTTP 403 Forbidden: bad key ***"
+    assert answer.failed == "HTTP 403 Forbidden, text/plain; charset=utf-8: bad key ***"
 
 
 def test_a_certificate_that_nobody_vouches_for_is_refused(serve, tmp_path):

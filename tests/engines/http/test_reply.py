@@ -120,4 +120,4 @@ def test_what_follows_the_end_is_waited_for_and_does_not_change_the_answer():
 
 def test_a_switch_to_another_protocol_is_a_refusal():
     told = Told([b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n"], is_lost=False)
-    assert told.failed == "HTTP 101 Switching Protocols: no message"
+    assert told.failed == "HTTP 101 Switching Protocols, of no type: no message"

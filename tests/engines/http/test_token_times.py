@@ -237,6 +237,44 @@ def test_an_event_is_the_same_whether_it_is_read_as_a_usual_one_or_as_any(event)
     assert found[0] == found[1]
 
 
+COUNT = '{{"choices": [{{"text": "a"}}], "usage": {{"completion_tokens": {}, "other": [1e400]}}}}'
+DETAILS = (
+    '{{"choices": [], "usage": {{"completion_tokens": 9, "completion_tokens_details": {{"reasoning_tokens": {}}}}}}}'
+)
+
+
+@pytest.mark.parametrize(
+    ("value", "count"), [("8.0", 8), ("8e0", 8), ("0.0", 0), ("-0.0", 0), ("1e22", 10**22), ("null", None)]
+)
+def test_a_count_of_another_type_that_is_whole_is_taken(value, count):
+    assert parse(COUNT.format(value)).total_tokens == count
+    assert parse(DETAILS.format(value)).unstreamed_tokens == (count or 0)
+
+
+@pytest.mark.parametrize("value", ["8.5", '"8"', "-1", "-1.0", "true", "[8]", '{"a": 8}', "1e400", "-1e400", "NaN"])
+def test_a_count_of_another_type_is_named(value):
+    for event, name in ((COUNT, "completion_tokens"), (DETAILS, "reasoning_tokens")):
+        with pytest.raises(MeasurementError, match=f"malformed stream: {name} is .*; want a whole number"):
+            parse(event.format(value))
+
+
+@pytest.mark.parametrize(
+    ("usage", "named"),
+    [
+        ("null", ""),
+        ("{}", ""),
+        *((each, "usage is .*; want an object") for each in ("3", "8.0", '"8"', "true", "[8]", "1e400")),
+    ],
+)
+def test_a_usage_that_is_none_is_named(usage, named):
+    event = f'{{"choices": [{{"text": "a"}}], "usage": {usage}}}'
+    if named:
+        with pytest.raises(MeasurementError, match=named):
+            parse(event)
+    else:
+        assert parse(event).total_tokens is None
+
+
 def test_infinite_log_probabilities_are_no_concern_of_ours():
     assert (
         parse('{"choices": [{"text": "a", "logprobs": {"tokens": ["a"], "token_logprobs": [-Infinity]}}]}').num_tokens
