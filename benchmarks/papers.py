@@ -16,7 +16,8 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from pytest_npubench.core.record_reader import TABLE_NAME, TomlTable, WrongEntryError
+from pytest_npubench.core.record_reader import TABLE_NAME, WrongEntryError
+from pytest_npubench.core.toml_table import TomlTable
 from pytest_npubench.errors import ConfigError
 
 Cell = int | float | str

@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pytest_npubench.core import hardware, hardware_reader
-from pytest_npubench.core.hardware import Figure
+from pytest_npubench.core.figures import Figure
 from pytest_npubench.core.hardware_reader import default_directory
 from pytest_npubench.errors import ConfigError, HardwareFileError
 from pytest_npubench.suites.hardware_files import load_all, load_hardware

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from pytest_npubench import suites
 from pytest_npubench.cli.arguments import add_command, add_json_option, columns, print_document, print_error, say
-from pytest_npubench.core.hardware import PROFILES, DeviceGroup, Figure, HardwareSpec, RunSize
+from pytest_npubench.core.figures import Figure
+from pytest_npubench.core.hardware import PROFILES, DeviceGroup, HardwareSpec, RunSize
 from pytest_npubench.core.hardware_reader import with_groups
 from pytest_npubench.errors import ConfigError, HardwareFileError, RegistryError, did_you_mean
 from pytest_npubench.plain_text import plain

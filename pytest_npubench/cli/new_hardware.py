@@ -19,7 +19,8 @@ from typing import Any
 from pytest_npubench import backends, suites
 from pytest_npubench.backends.protocol import Device
 from pytest_npubench.campaign.memory import fit, memory_room
-from pytest_npubench.core.hardware import BANDWIDTH_UNITS, FAMILIES, FLOP_UNITS, SERVER, HardwareSpec, Memory, Peak
+from pytest_npubench.core.figures import BANDWIDTH_UNITS, FLOP_UNITS, Memory, Peak
+from pytest_npubench.core.hardware import FAMILIES, SERVER, HardwareSpec
 from pytest_npubench.core.record_reader import listed
 from pytest_npubench.core.regular_file import replace_text
 from pytest_npubench.errors import ConfigError

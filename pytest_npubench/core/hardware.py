@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Annotated, TypeVar
 
@@ -19,6 +19,7 @@ from msgspec import Meta
 
 from pytest_npubench.core import families
 from pytest_npubench.core.device_names import closest_files
+from pytest_npubench.core.figures import CLOCK_UNITS, NO_PEAK, Clock, Dtype, Peak, Price, in_base_unit, sourced
 from pytest_npubench.core.record_reader import (
     GIVEN,
     TABLE_NAME,
@@ -35,7 +36,6 @@ from pytest_npubench.core.record_reader import (
     listed,
     one_of,
     tables,
-    text,
     unique,
     within,
 )
@@ -44,117 +44,10 @@ from pytest_npubench.errors import ConfigError, HardwareFileError
 FAMILIES = families.names()
 CLASSES = ("gpu", "npu")
 PROFILES = ("quick", "nightly", "full")
-INTEGER_DTYPES = ("int8", "int4")
-DTYPES = ("fp32", "tf32", "bf16", "fp16", "fp8", *INTEGER_DTYPES)
-Dtype = Annotated[str, one_of(DTYPES)]
-OTHER_PEAKS = ("memory_bandwidth_bytes_per_s", "memory_bytes", "interconnect_bandwidth_bytes_per_s")
-SOURCE = "the document that states the figure, with its address"
 SERVER = "server"
 
 SectionT = TypeVar("SectionT")
 SizeT = TypeVar("SizeT", bound="RunLength")
-FigureT = TypeVar("FigureT", bound="Figure")
-
-# unit: factor to the base unit, which comes first
-FLOP_UNITS = {"FLOP/s": 1.0, "TFLOP/s": 1e12}
-OP_UNITS = {"OP/s": 1.0, "TOP/s": 1e12}
-BANDWIDTH_UNITS = {"B/s": 1.0, "GB/s": 1e9, "TB/s": 1e12}
-CLOCK_UNITS = {"Hz": 1.0, "GHz": 1e9}
-MEMORY_UNITS = {"B": 1.0, "GB": 1e9, "GiB": 2.0**30}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Figure:
-    """A published figure in its base unit (FLOP/s, OP/s, B/s or B) and the document that states it."""
-
-    value: Positive
-    unit: Text
-    source: Annotated[str, text(SOURCE)]
-
-
-def _in_base_unit(figure: Figure, units: Mapping[str, float]) -> Figure:
-    return Figure(value=figure.value * units[figure.unit], unit=next(iter(units)), source=figure.source)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Peak(Figure):
-    """A figure that may leave its source to the [peak] table."""
-
-    source: Annotated[str, text(SOURCE)] = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Compute(_Peak):
-    unit: Annotated[str, one_of((*FLOP_UNITS, *OP_UNITS))]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Bandwidth(_Peak):
-    unit: Annotated[str, one_of(BANDWIDTH_UNITS)]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Memory(_Peak):
-    unit: Annotated[str, one_of(MEMORY_UNITS)]
-
-
-def _flops(figures: Mapping[str, Figure]) -> Mapping[str, Figure]:
-    check_keys("", figures, DTYPES)
-    units = {dtype: OP_UNITS if dtype in INTEGER_DTYPES else FLOP_UNITS for dtype in DTYPES}
-    for dtype, figure in figures.items():
-        if figure.unit not in units[dtype]:
-            raise WrongEntryError(f"{dtype}.unit", f"want one of {listed(units[dtype])}, not {figure.unit!r}")
-    return {dtype: _in_base_unit(figure, units[dtype]) for dtype, figure in figures.items()}
-
-
-_BytesPerS = Annotated[_Bandwidth, partial(_in_base_unit, units=BANDWIDTH_UNITS)]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Peak:
-    """What the maker publishes for one chip, dense; None or absent where it publishes nothing.
-
-    interconnect_bandwidth_bytes_per_s is what one chip sends to the others of its group, in one direction. `source` is
-    that of the figures that name none. `unverified` names those that nobody has read in their source: dtypes, or keys
-    of this table.
-    """
-
-    source: Annotated[str, text(SOURCE)] = ""
-    flops_per_s: Annotated[Mapping[str, _Compute], _flops] = field(default_factory=dict)
-    memory_bandwidth_bytes_per_s: _BytesPerS | None = None
-    memory_bytes: Annotated[Memory, partial(_in_base_unit, units=MEMORY_UNITS)] | None = None
-    interconnect_bandwidth_bytes_per_s: _BytesPerS | None = None
-    unverified: Texts = ()
-
-
-def sourced(peak: Peak) -> Peak:
-    """Returns the peaks, each with its source. Raises WrongEntryError where one has none, and where a figure that is
-    not there is called unverified."""
-
-    def with_source(name: str, figure: FigureT) -> FigureT:
-        if not (source := figure.source or peak.source):
-            raise WrongEntryError(f"{name}.source", f"missing; want {SOURCE}, here or as peak.source")
-        return replace(figure, source=source)
-
-    others = {name: figure for name in OTHER_PEAKS if (figure := getattr(peak, name)) is not None}
-    for name in peak.unverified:
-        if name not in (figures := (*peak.flops_per_s, *others)):
-            raise WrongEntryError("unverified", f"{name!r} is no figure here; want some of {', '.join(figures)}")
-    return replace(
-        peak,
-        flops_per_s={dtype: with_source(f"flops_per_s.{dtype}", figure) for dtype, figure in peak.flops_per_s.items()},
-        **{name: with_source(name, figure) for name, figure in others.items()},
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Clock(Figure):
-    unit: Annotated[str, one_of(CLOCK_UNITS)]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Price(Figure):
-    unit: Annotated[str, Meta(pattern=r"^[A-Z]{3}/h\Z", description='a currency an hour, such as "USD/h"')]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +66,7 @@ class CompilerSpec:
     compiler for GPUs alone, which has no names of GPUs."""
 
     device_name: Text
-    clock: Annotated[_Clock, partial(_in_base_unit, units=CLOCK_UNITS)] | None = None
+    clock: Annotated[Clock, partial(in_base_unit, units=CLOCK_UNITS)] | None = None
     topologies: Mapping[str, Text]
     gpu: GpuSpec | None = None
 
@@ -324,10 +217,10 @@ class HardwareSpec:
     match: Match = field(metadata=key("probe.match"))
     tensor_parallel: Count = field(default=1, metadata=key("probe.num_devices"))
     devices_per_chip: Count = field(default=1, metadata=key("probe.devices_per_chip"))
-    peak: Annotated[Peak, sourced] = Peak()
+    peak: Annotated[Peak, sourced] = NO_PEAK
     compiler: CompilerSpec | None = None
     aiconfigurator: Text | None = field(default=None, metadata=key("published.aiconfigurator"))
-    price: _Price | None = None
+    price: Price | None = None
     buckets: Counts = field(metadata=key("buckets.set"))
     buckets_source: Text = field(metadata=key("buckets.source"))
     models: Texts = field(metadata=key("models.default"))

@@ -13,28 +13,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
 
-from pytest_npubench.core.hardware import (
-    PROFILES,
-    SERVER,
-    DeviceGroup,
-    Dtype,
-    HardwareSpec,
-    Match,
-    Peak,
-    RunSize,
-    Slos,
-    sourced,
-)
+from pytest_npubench.core.figures import Dtype, Peak, sourced
+from pytest_npubench.core.hardware import PROFILES, SERVER, DeviceGroup, HardwareSpec, Match, RunSize, Slos
 from pytest_npubench.core.record_reader import (
     Text,
     Texts,
-    TomlTable,
     WrongEntryError,
     check_keys,
     check_within,
     key,
     listed,
 )
+from pytest_npubench.core.toml_table import TomlTable
 from pytest_npubench.errors import HardwareFileError, did_you_mean
 
 LIKE = "like"

@@ -13,21 +13,17 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from functools import lru_cache
 from itertools import pairwise
-from pathlib import Path
 from types import MappingProxyType, NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Meta
 
-from pytest_npubench.core.documents import toml_table
-from pytest_npubench.core.regular_file import SMALL_BYTES, read_text
-from pytest_npubench.errors import ConfigError, NpubenchError, did_you_mean
+from pytest_npubench.errors import NpubenchError, did_you_mean
 
 RecordT = TypeVar("RecordT")
 ValuesT = TypeVar("ValuesT", bound=Collection[Any])
@@ -359,48 +355,3 @@ def _name_field(kind: Any) -> str | None:
     """Returns the field of a record that is given its table's name."""
     members = fields(kind) if is_dataclass(kind) else ()
     return next((each.name for each in members if each.metadata == TABLE_NAME), None)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TomlTable:
-    """Reads the tables in it, and itself. Its errors name the file, the dotted key and what is allowed."""
-
-    path: Path
-    entries: Mapping[str, object]
-    kind_of_error: type[ConfigError]
-
-    @classmethod
-    def of(cls, path: Path, kind_of_error: type[ConfigError]) -> TomlTable:
-        """Returns the table of a file."""
-        try:
-            entries = toml_table(read_text(path, SMALL_BYTES))
-        except OSError as error:
-            raise kind_of_error(f"{path}: cannot be read: {error.strerror}") from error
-        except ValueError as error:  # TOMLDecodeError and UnicodeDecodeError are both ValueErrors
-            raise kind_of_error(f"{path}: not a TOML file in UTF-8: {error}") from error
-        return cls(path=path, entries=entries, kind_of_error=kind_of_error)
-
-    def read(self, name: str, of: type[RecordT]) -> RecordT:
-        """Reads the table of that name as a record."""
-        if name not in self.entries:
-            raise self.error(name, "missing; want a table")
-        with self.named_errors():
-            return TOML.record(of, self.entries[name], name)
-
-    def read_itself(
-        self, of: type[RecordT], given: Mapping[str, object] = MappingProxyType({}), others: Collection[str] = ()
-    ) -> RecordT:
-        """This table as a record, with the GIVEN fields' values, but for the keys that it has for `others`."""
-        with self.named_errors():
-            return TOML.record(of, self.entries, given=given, others=others)
-
-    def error(self, name: str, problem: str) -> ConfigError:
-        return self.kind_of_error(f"{self.path}: {WrongEntryError(name, problem)}")
-
-    @contextmanager
-    def named_errors(self) -> Iterator[None]:
-        """Turns WrongEntryError into the file's own."""
-        try:
-            yield
-        except WrongEntryError as error:
-            raise self.error(error.key, error.problem) from None

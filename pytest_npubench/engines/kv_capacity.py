@@ -9,7 +9,8 @@ Worked example: qwen3-30b-a3b in bf16 on two H100s of 80 GB: (160e9 x 0.9 - 61.0
 
 from __future__ import annotations
 
-from pytest_npubench.core.hardware import DTYPES, HardwareSpec
+from pytest_npubench.core.figures import DTYPES
+from pytest_npubench.core.hardware import HardwareSpec
 from pytest_npubench.engines.shapes import DecoderShape
 from pytest_npubench.errors import ConfigError
 

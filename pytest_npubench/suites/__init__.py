@@ -18,8 +18,8 @@ from pytest_npubench.suites.protocol import Suite
 
 if TYPE_CHECKING:
     from pytest_npubench.campaign.protocol import CaseKind
-    from pytest_npubench.core.record_reader import TomlTable
     from pytest_npubench.core.run_option import Option
+    from pytest_npubench.core.toml_table import TomlTable
     from pytest_npubench.reports.page import Shown
 
 SUITES: Registry[Suite] = Registry(

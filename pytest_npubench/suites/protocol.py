@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from pytest_npubench.campaign.protocol import Bench, CampaignPlan, CampaignPoint, CaseKind, FrozenWorkload
     from pytest_npubench.campaign.visits import Round
     from pytest_npubench.core.hardware import HardwareSpec
-    from pytest_npubench.core.record_reader import TomlTable
     from pytest_npubench.core.run_option import Option
+    from pytest_npubench.core.toml_table import TomlTable
     from pytest_npubench.engines.descriptor import EngineDescriptor
     from pytest_npubench.reports.lanes import Lane
     from pytest_npubench.reports.page import Chart, Parts, Rounds

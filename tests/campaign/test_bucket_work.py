@@ -12,7 +12,7 @@ from small_decoders import small_decoder
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.rounds import measure_round
 from pytest_npubench.core.bounds import peaks_of
-from pytest_npubench.core.hardware import Figure, Peak
+from pytest_npubench.core.figures import Figure, Peak
 from pytest_npubench.core.hardware_reader import default_directory
 from pytest_npubench.core.measurement import CacheState, CompileRecord, Move, Phase, Request, Run, Segment
 from pytest_npubench.predictors.profile import BucketTiming, PointError

@@ -12,7 +12,8 @@ from pytest_npubench.backends.protocol import Device
 from pytest_npubench.campaign import memory
 from pytest_npubench.campaign.memory import MemoryNeed, memory_room
 from pytest_npubench.core.case import Case
-from pytest_npubench.core.hardware import PROFILES, Figure, HardwareSpec
+from pytest_npubench.core.figures import Figure
+from pytest_npubench.core.hardware import PROFILES, HardwareSpec
 from pytest_npubench.core.hardware_reader import default_directory, with_groups
 from pytest_npubench.errors import DeviceUnavailableError
 from pytest_npubench.suites import case_kind, suite

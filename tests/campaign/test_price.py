@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_npubench.core.hardware import Figure
+from pytest_npubench.core.figures import Figure
 from pytest_npubench.errors import HardwareFileError
 from pytest_npubench.suites.buckets.kinds.profile import KIND
 from pytest_npubench.suites.buckets.plan import BucketPlan

@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated
 
-from pytest_npubench.core.hardware import Dtype, RunLength, known_profiles, size_of
+from pytest_npubench.core.figures import Dtype
+from pytest_npubench.core.hardware import RunLength, known_profiles, size_of
 from pytest_npubench.core.record_reader import (
     Count,
     Positive,

@@ -28,7 +28,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pytest_npubench.core.hardware import Figure, HardwareSpec
+from pytest_npubench.core.figures import Figure
+from pytest_npubench.core.hardware import HardwareSpec
 from pytest_npubench.engines.decoder_layers import LayerShape
 from pytest_npubench.engines.kv_capacity import dtype_bytes, kv_copies
 from pytest_npubench.engines.shapes import DecoderShape

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_npubench.core.hardware import Figure, HardwareSpec
+from pytest_npubench.core.figures import Figure
+from pytest_npubench.core.hardware import HardwareSpec
 from pytest_npubench.core.hardware_reader import default_directory
 from pytest_npubench.engines.kv_capacity import default_kv_capacity_tokens, dtype_bytes
 from pytest_npubench.engines.shapes import DecoderShape, ExpertShape, decoder_shape
