@@ -1,4 +1,4 @@
-"""`npubench ab`: two Python environments (two compilers or runtimes) measured in turn in fresh processes.
+"""`npubench ab`: two Python environments (two compilers or runtimes) or two commits, measured in turn.
 
 Exit status: 0 no regression, 1 a case, the suite or the canaries regressed (or an error), 3 too much undecided.
 """
@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 
 from pytest_npubench.cli.arguments import LONGEST_S, add_command, number, whole_number
 from pytest_npubench.cli.gate_arguments import add_gate_options, print_comparison
+from pytest_npubench.errors import ConfigError
 
 if TYPE_CHECKING:
     from pytest_npubench.cli.arguments import Commands
-    from pytest_npubench.comparison.environments import Environment
+    from pytest_npubench.comparison.ab_run import Terms
     from pytest_npubench.comparison.outcome import Comparison
 
 EXAMPLE = "npubench ab --env-a .venv-old --env-b .venv-new -- -m cpu suites/"
@@ -30,80 +31,98 @@ def add_parser(commands: Commands, about: str) -> None:
     parser = add_command(commands, "ab", about, EXAMPLE)
     for side in ("a", "b"):
         text = f"environment {side.upper()}: a python, or the folder of a virtual environment"
-        parser.add_argument(f"--env-{side}", metavar="PY", required=True, help=text)
+        parser.add_argument(f"--env-{side}", metavar="PY", help=text)
+    parser.add_argument("--commits", metavar="A..B", help="two commits instead, each measured in its own worktree")
+    add_pair_options(parser)
+    parser.add_argument(
+        "--keep", metavar="DIR", type=Path, help="keep journals and logs there; what it holds is not run again"
+    )
+    add_gate_options(parser)
+    parser.add_argument("arguments", metavar="ARGUMENT", nargs="+", help="after --: what pytest is to run")
+
+    def checked(arguments: argparse.Namespace) -> int:
+        if [bool(arguments.env_a), bool(arguments.env_b)] != 2 * [arguments.commits is None]:
+            parser.error("want both of --env-a and --env-b, or --commits")
+        return run(arguments)
+
+    parser.set_defaults(run=checked)
+
+
+def add_pair_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--pairs", metavar="N", type=pair_count, default=NUM_PAIRS, help="processes of each (default: 5)"
     )
     parser.add_argument(
         "--cooldown", metavar="SECONDS", type=_wait, default=0.0, help="wait so long between processes (default: 0)"
     )
-    parser.add_argument(
-        "--keep", metavar="DIR", type=Path, help="keep journals and logs there; what it holds is not run again"
-    )
-    add_gate_options(parser)
-    parser.add_argument("arguments", metavar="ARGUMENT", nargs="+", help="after --: what pytest is to run")
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints the comparison and returns its exit status. Raises EnvironmentUnusableError before anything runs,
     ConfigError where nothing can be compared, StoreError for a folder or journal that cannot be used."""
-    from pytest_npubench.comparison.environments import environment_differences, find_environment
-
-    environments = {side: find_environment(f"--env-{side.lower()}", _named(arguments, side)) for side in ("A", "B")}
-    for side, environment in environments.items():
-        _say(f"{side}  {environment.python}, pytest-npubench {environment.plugin_version}")
-    differences = environment_differences(environments["A"], environments["B"])
-    for line in differences[:NUM_NAMED] or ("nothing differs: this is an A/A run",):
-        _say(f"   {line}")
-    if len(differences) > NUM_NAMED:
-        _say(f"   and {len(differences) - NUM_NAMED} distributions more")
-    return print_comparison(_compared(arguments, environments), arguments)
-
-
-def _compared(arguments: argparse.Namespace, environments: dict[str, Environment]) -> Comparison:
-    from pytest_npubench.comparison.ab_folder import AbFolder
-    from pytest_npubench.comparison.ab_run import run_pairs
-    from pytest_npubench.comparison.journal_sessions import journal_sessions
-    from pytest_npubench.comparison.paired_sides import compare_pairs
-    from pytest_npubench.store.journal_reader import read_journal
-
     path = arguments.keep or Path(tempfile.mkdtemp(prefix="npubench-ab-"))
-    folder = AbFolder(path, environments, arguments.arguments)
     try:
-        done = run_pairs(
-            environments,
-            arguments.arguments,
-            folder,
-            num_pairs=arguments.pairs,
-            cooldown_s=arguments.cooldown,
-            say=_say,
-        )
+        compared = _environments_compared if arguments.commits is None else _commits_compared
+        comparison = compared(arguments, path)
     except KeyboardInterrupt:
-        _say(f"interrupted; the journals are in {path}: go on with --keep {path}")
+        say_progress(f"interrupted; the journals are in {path}: go on with --keep {path}")
         raise
-    pairs = [
-        tuple(journal_sessions(str(journal), read_journal(journal)) for journal in journals) for journals in done.pairs
-    ]
-    comparison = compare_pairs(
-        [(old, new) for old, new in pairs],
-        labels=(str(environments["A"].python), str(environments["B"].python)),
-        margin=arguments.margin,
-        q=arguments.q,
-        metrics=arguments.metric,
-        notes=done.notes,
-    )
     if arguments.keep is None:
         shutil.rmtree(path, ignore_errors=True)
+    return print_comparison(comparison, arguments)
+
+
+def _environments_compared(arguments: argparse.Namespace, path: Path) -> Comparison:
+    from pytest_npubench.comparison.ab_folder import AbFolder
+    from pytest_npubench.comparison.ab_run import compare_in_turn
+    from pytest_npubench.comparison.environments import environment_differences, find_environment
+
+    named = {"A": arguments.env_a, "B": arguments.env_b}
+    environments = {side: find_environment(f"--env-{side.lower()}", text) for side, text in named.items()}
+    for side, environment in environments.items():
+        say_progress(f"{side}  {environment.python}, pytest-npubench {environment.plugin_version}")
+    differences = environment_differences(environments["A"], environments["B"])
+    for line in differences[:NUM_NAMED] or ("nothing differs: this is an A/A run",):
+        say_progress(f"   {line}")
+    if len(differences) > NUM_NAMED:
+        say_progress(f"   and {len(differences) - NUM_NAMED} distributions more")
+    folder = AbFolder(path, environments, arguments.arguments)
+    return compare_in_turn(environments, arguments.arguments, folder, terms(arguments), num_pairs=arguments.pairs)
+
+
+def _commits_compared(arguments: argparse.Namespace, path: Path) -> Comparison:
+    from pytest_npubench.comparison.version_pairs import VersionPairs
+    from pytest_npubench.comparison.versions import Commits
+
+    commits = Commits.pair(*two_ends("--commits", arguments.commits))
+    pairs = VersionPairs(path, "ab-commits", commits, arguments.arguments, terms(arguments))
+    comparison = pairs.compare(commits.names[0], commits.names[1], arguments.pairs)
+    if arguments.keep is None:
+        pairs.remove()
     return comparison
 
 
-def _named(arguments: argparse.Namespace, side: str) -> str:
-    named: str = getattr(arguments, f"env_{side.lower()}")
-    return named
+def terms(arguments: argparse.Namespace) -> Terms:
+    from pytest_npubench.comparison.ab_run import Terms
+
+    return Terms(
+        cooldown_s=arguments.cooldown,
+        margin=arguments.margin,
+        q=arguments.q,
+        metrics=tuple(arguments.metric),
+        say=say_progress,
+    )
 
 
-def _say(text: str) -> None:
+def two_ends(option: str, span: str) -> tuple[str, str]:
+    """Splits "0.9.2..0.10.2". Raises ConfigError where the text is none such."""
+    first, dots, last = span.partition("..")
+    if not (first and dots and last) or last.startswith("."):
+        raise ConfigError(f"{option} {span}: want two ends, such as 0.9.2..0.10.2")
+    return first, last
+
+
+def say_progress(text: str) -> None:
     """Prints to stderr, since the findings go to stdout."""
     print(text, file=sys.stderr, flush=True)
 

@@ -34,7 +34,8 @@ OWN = {
     "journal": "check journals for damage",
     "history": "keep the runs of many days and hosts, show what changed",
     "compare": "compare two stacks: the gate of an upgrade",
-    "ab": "measure two environments in turn and compare them",
+    "ab": "measure two environments or commits in turn and compare them",
+    "bisect": "find the release or the commit that made a case slower",
     "nightly": "measure every night on a runner, and keep what it accepts",
 }
 """The lines in the help of the modules of this folder, by name."""

@@ -20,7 +20,7 @@ Q = 0.05
 INCONCLUSIVE_SHARE = 0.5
 
 
-def add_gate_options(parser: argparse.ArgumentParser) -> None:
+def add_judging_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--margin",
         metavar="FRACTION",
@@ -32,14 +32,18 @@ def add_gate_options(parser: argparse.ArgumentParser) -> None:
         "--q", metavar="FRACTION", type=_q, default=Q, help="share of false alarms among the alarms (default: 0.05)"
     )
     parser.add_argument(
+        "--metric", metavar="NAME", action="append", default=[], help="only this metric; may be repeated"
+    )
+
+
+def add_gate_options(parser: argparse.ArgumentParser) -> None:
+    add_judging_options(parser)
+    parser.add_argument(
         "--inconclusive-share",
         metavar="FRACTION",
         type=_share,
         default=INCONCLUSIVE_SHARE,
         help="exit with 3 where more than this share could not be decided (default: 0.5)",
-    )
-    parser.add_argument(
-        "--metric", metavar="NAME", action="append", default=[], help="only this metric; may be repeated"
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("-o", "--output", metavar="PAGE.html", type=Path, help="write the findings as a page too")

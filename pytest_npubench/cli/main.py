@@ -26,7 +26,8 @@ exit status:
        fault was found; nightly: not green; selfcheck: a planted fault was missed
   2    a command line that cannot be understood; a simulation or load that
        cannot be run
-  3    compare, ab: too much could not be decided
+  3    compare, ab, bisect: too much could not be decided
+  4    bisect: the ends do not differ
   130  interrupted
   141  the reader of the output went away
   run has pytest's, and 10, 11 and 12 of its own: docs/ci.md

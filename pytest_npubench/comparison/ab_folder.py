@@ -16,30 +16,77 @@ from pytest_npubench.core.regular_file import SMALL_BYTES, read_text, replace_te
 from pytest_npubench.errors import ConfigError, StoreError
 from pytest_npubench.store.journal import recorded
 
-FORMAT = "npubench-ab"
 VERSION = 1
-STATE = "ab.json"
+WORDS = {"arguments": "pytest arguments"}
 
 
-class AbFolder:
-    """Raises ConfigError where the folder holds something else, or a run of other environments or arguments;
-    StoreError where it cannot be read or written."""
+class WorkFolder:
+    """A folder that a command works in, with a file COMMAND.json that says what was asked and what is finished.
 
-    def __init__(self, path: Path, environments: Mapping[str, Environment], arguments: Sequence[str]) -> None:
+    Raises ConfigError where the folder holds something else, or the work on another question; StoreError where it
+    cannot be read or written.
+    """
+
+    def __init__(self, path: Path, command: str, asked: Mapping[str, Any]) -> None:
         self.path = path
-        self._state: dict[str, Any] = {
-            "format": FORMAT,
-            "version": VERSION,
-            "environments": {side: found.to_json() for side, found in environments.items()},
-            "arguments": recorded(arguments),
-            "finished": {},
-        }
+        self._command = command
+        self._asked = {"format": f"npubench-{command}", "version": VERSION, **asked}
+        self._finished: dict[str, Any] = {}
         try:
             path.mkdir(parents=True, exist_ok=True)
             self._take_over()
-            self._write()
         except OSError as error:
             raise StoreError(f"{path}: {error.strerror}") from error
+        self._write()
+
+    def is_finished(self, name: str) -> bool:
+        return name in self._finished
+
+    def finish(self, name: str, **facts: Any) -> None:
+        """Notes that a part of the work is done, with facts about it. Raises StoreError."""
+        self._finished[name] = facts
+        self._write()
+
+    @property
+    def _file(self) -> Path:
+        return self.path / f"{self._command}.json"
+
+    def _take_over(self) -> None:
+        if not self._file.exists():
+            if next(self.path.iterdir(), None) is not None:
+                raise ConfigError(
+                    f"--keep {self.path}: holds other files; want an empty folder or that of an earlier {self._command}"
+                )
+            return
+        earlier = self._read()
+        for name, value in self._asked.items():
+            if earlier[name] != value:
+                what = WORDS.get(name, name)
+                raise ConfigError(f"--keep {self.path}: holds a run of other {what}; name another folder")
+        self._finished = earlier["finished"]
+
+    def _read(self) -> dict[str, Any]:
+        try:
+            state = json_value(read_text(self._file, SMALL_BYTES))
+            if (state["format"], state["version"]) != (self._asked["format"], VERSION):
+                raise StoreError(f"{self._file}: written by format {state['version']}; this version reads {VERSION}")
+            return {name: state[name] for name in (*self._asked, "finished")}
+        except (ValueError, KeyError, TypeError) as error:
+            raise StoreError(f"{self._file}: cannot be read: {error!r}") from None
+
+    def _write(self) -> None:
+        try:
+            replace_text(self._file, json.dumps({**self._asked, "finished": self._finished}, indent=1) + "\n")
+        except OSError as error:
+            raise StoreError(f"{self._file}: {error.strerror}") from error
+
+
+class AbFolder(WorkFolder):
+    """The work is one process of pytest after the other, each with a journal and a log."""
+
+    def __init__(self, path: Path, environments: Mapping[str, Environment], arguments: Sequence[str]) -> None:
+        sides = {side: environment.to_json() for side, environment in environments.items()}
+        super().__init__(path, "ab", {"environments": sides, "arguments": recorded(arguments)})
 
     def journal(self, name: str) -> Path:
         return self.path / f"{name}.jsonl"
@@ -48,14 +95,7 @@ class AbFolder:
         return self.path / f"{name}.log"
 
     def is_finished(self, name: str) -> bool:
-        return name in self._state["finished"] and self.journal(name).exists()
-
-    def finish(self, name: str, exit_status: int, duration_s: float) -> None:
-        self._state["finished"][name] = {"exit_status": exit_status, "duration_s": round(duration_s, 3)}
-        try:
-            self._write()
-        except OSError as error:
-            raise StoreError(f"{self.path / STATE}: {error.strerror}") from error
+        return super().is_finished(name) and self.journal(name).exists()
 
     def set_aside(self, name: str) -> None:
         """What a failed or interrupted process left stays beside, and does not count."""
@@ -69,27 +109,3 @@ class AbFolder:
         except OSError:
             return ""
         return next((line.strip() for line in reversed(lines) if line.strip()), "no output")
-
-    def _take_over(self) -> None:
-        if not (self.path / STATE).exists():
-            if next(self.path.iterdir(), None) is not None:
-                raise ConfigError(f"--keep {self.path}: holds other files; want an empty folder or that of an A/B run")
-            return
-        earlier = self._read()
-        for name, what in (("environments", "environments"), ("arguments", "pytest arguments")):
-            if earlier[name] != self._state[name]:
-                raise ConfigError(f"--keep {self.path}: holds a run of other {what}; name another folder")
-        self._state["finished"] = earlier["finished"]
-
-    def _read(self) -> dict[str, Any]:
-        path = self.path / STATE
-        try:
-            state = json_value(read_text(path, SMALL_BYTES))
-            if state["format"] != FORMAT or state["version"] != VERSION:
-                raise StoreError(f"{path}: written by format {state['version']}; this version reads {VERSION}")
-            return {name: state[name] for name in self._state}
-        except (ValueError, KeyError, TypeError) as error:
-            raise StoreError(f"{path}: cannot be read: {error!r}") from None
-
-    def _write(self) -> None:
-        replace_text(self.path / STATE, json.dumps(self._state, indent=1) + "\n")

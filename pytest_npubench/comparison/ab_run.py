@@ -18,8 +18,12 @@ from pathlib import Path
 
 from pytest_npubench.comparison.ab_folder import AbFolder
 from pytest_npubench.comparison.environments import Environment
+from pytest_npubench.comparison.journal_sessions import journal_sessions
+from pytest_npubench.comparison.outcome import Comparison
+from pytest_npubench.comparison.paired_sides import compare_pairs
 from pytest_npubench.errors import ConfigError
 from pytest_npubench.processes.guarded import Guarded, ending
+from pytest_npubench.store.journal_reader import read_journal
 
 MEASURED = (0, 1, 10, 11, 12)  # a run to its end: all passed, or some failed or could not be measured
 HOPELESS = {4: "cannot use these arguments", 5: "finds no test"}
@@ -27,6 +31,18 @@ MAX_ATTEMPTS = 2
 INTERRUPT_WAIT_S = 5.0
 SIDES = ("A", "B")
 Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """On which terms two environments are compared: the wait between processes, how the gate judges, and who is told
+    how far it is. `metrics` names some of them; none means all."""
+
+    cooldown_s: float
+    margin: float
+    q: float
+    metrics: tuple[str, ...]
+    say: Say
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +75,34 @@ def schedule(num_pairs: int) -> tuple[Process, ...]:
         Process(pair=pair, side=side)
         for pair in range(1, num_pairs + 1)
         for side in (SIDES if pair % 2 else reversed(SIDES))
+    )
+
+
+def compare_in_turn(
+    environments: Mapping[str, Environment],
+    arguments: Sequence[str],
+    folder: AbFolder,
+    terms: Terms,
+    *,
+    num_pairs: int,
+    labels: tuple[str, str] | None = None,
+) -> Comparison:
+    """Environment B held against A, by pairs of processes of which those that the folder has are not run again.
+    `labels` name the two, by default by their interpreters.
+
+    Raises ConfigError as `run_pairs` does, and where nothing can be compared; StoreError, JournalError for the folder.
+    """
+    done = run_pairs(environments, arguments, folder, num_pairs=num_pairs, cooldown_s=terms.cooldown_s, say=terms.say)
+    old, new = (
+        [journal_sessions(str(pair[side]), read_journal(pair[side])) for pair in done.pairs] for side in range(2)
+    )
+    return compare_pairs(
+        list(zip(old, new, strict=True)),
+        labels=labels or (str(environments["A"].python), str(environments["B"].python)),
+        margin=terms.margin,
+        q=terms.q,
+        metrics=terms.metrics,
+        notes=done.notes,
     )
 
 
@@ -127,7 +171,7 @@ class _Runner:
             status, duration_s = self._run(process)
             if status in MEASURED and self._folder.journal(process.name).exists():
                 self._durations_s.append(duration_s)
-                self._folder.finish(process.name, status, duration_s)
+                self._folder.finish(process.name, exit_status=status, duration_s=round(duration_s, 3))
                 self._tell(process, f"exit status {status} after {_clock(duration_s)}")
                 return None
             trouble = f"{process.title}: {ending(status)}, see {self._folder.log(process.name)}"
@@ -140,12 +184,22 @@ class _Runner:
         self._tell(process, f"running, {_clock(time.monotonic() - self._began_s)} so far{self._remaining()}")
         self._folder.set_aside(process.name)  # of an interrupted run
         journal = self._folder.journal(process.name)
+        environment = self._environments[process.side]
         options = ["-m", "pytest", "-p", "no:cacheprovider", "--npubench-journal", str(journal)]
-        command = [str(self._environments[process.side].python), *options, *self._arguments]
+        if environment.folder is not None:  # nothing above it belongs to what is tested
+            options += ["--rootdir", str(environment.folder), "--confcutdir", str(environment.folder)]
+        command = [str(environment.python), *options, *self._arguments]
         started_s = time.monotonic()
         with self._folder.log(process.name).open("w", encoding="utf-8") as log:
             status = _wait(
-                Guarded(command, grace_s=INTERRUPT_WAIT_S, env=_environment(), stdout=log, stderr=subprocess.STDOUT)
+                Guarded(
+                    command,
+                    grace_s=INTERRUPT_WAIT_S,
+                    env=_environment(),
+                    folder=environment.folder,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                )
             )
         return status, time.monotonic() - started_s
 

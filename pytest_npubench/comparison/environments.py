@@ -23,7 +23,9 @@ PROBE_TIMEOUT_S = 120
 PROBE = """\
 import json, platform
 from importlib import metadata
-versions = {found.metadata["Name"]: found.version for found in metadata.distributions()}
+versions = {}
+for found in metadata.distributions():
+    versions.setdefault(found.metadata["Name"], found.version)
 plugins = [point.name for point in metadata.entry_points(group="pytest11")]
 plugin = None
 if "npubench" in plugins:
@@ -35,12 +37,14 @@ print(json.dumps({"python": platform.python_version(), "plugin": plugin, "versio
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
-    """An interpreter with the versions of all distributions it finds, the plugin's own apart."""
+    """An interpreter with the versions of all distributions it finds, the plugin's own apart. Its runs start in
+    `folder`, the root of what they test; in the current one where that is None."""
 
     python: Path
     python_version: str
     plugin_version: str
     versions: Mapping[str, str]
+    folder: Path | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {

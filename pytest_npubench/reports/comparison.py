@@ -66,11 +66,11 @@ def comparison_json(comparison: Comparison, status: int) -> dict[str, Any]:
         "b": asdict(comparison.new),
         "stack": list(comparison.stack),
         "canary": _verdict_json(comparison.canary) if comparison.canary else None,
-        "canaries": [_row_json(row) for row in comparison.canaries],
-        "answers": [_row_json(row) for row in comparison.answers],
+        "canaries": [row_json(row) for row in comparison.canaries],
+        "answers": [row_json(row) for row in comparison.answers],
         "other_answers": list(comparison.other_answers),
         "suites": [{"unit": name, **_verdict_json(verdict)} for name, verdict in comparison.suites],
-        "cases": [_row_json(row) for row in comparison.rows],
+        "cases": [row_json(row) for row in comparison.rows],
         "only_a": [asdict(item) for item in comparison.only_old],
         "only_b": [asdict(item) for item in comparison.only_new],
         "undecided_fraction": comparison.undecided_fraction,
@@ -207,7 +207,8 @@ def _counts(comparison: Comparison) -> str:
     return f"{not_safe}{what}: {', '.join([*counts, *gone])}; {undecided}"
 
 
-def _row_json(row: Row) -> dict[str, Any]:
+def row_json(row: Row) -> dict[str, Any]:
+    """A metric with its levels, its verdict and its ratio is plain data."""
     return {
         "case": row.definition.case,
         "metric": row.definition.metric,

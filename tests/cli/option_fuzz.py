@@ -101,6 +101,7 @@ WORKING: Mapping[tuple[str, ...], Mapping[str, Sequence[str]]] = {
         for step in ("run", "restore", "lock", "measure", "promote", "upload", "publish")
     },
     ("ab",): {"env_a": [sys.executable], "env_b": [sys.executable], "arguments": ["x"]},
+    ("bisect",): {"commits": ["a..b"], "arguments": ["x"]},
 }
 # A second call of some commands, for options that do not go with the first
 OTHER: Mapping[tuple[str, ...], Mapping[str, Sequence[str]]] = {

@@ -42,6 +42,7 @@ NAMES = (
     "history",
     "compare",
     "ab",
+    "bisect",
     "nightly",
 )
 SCRIPT = "import sys; from pytest_npubench.cli.main import main; sys.exit(main())"
