@@ -32,42 +32,38 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import cache
+from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
+
+from _pytest.config import default_plugins
+
+from pytest_npubench.core import entry_points
 
 FRESH = "NPUBENCH_TESTS_FRESH"
 COMPILED = "NPUBENCH_TESTS_COMPILED"
 COMPILED_BYTES = 2**31
 IMPORTED = (
+    "_strptime",
     "execnet",
     "jax.numpy",
     "jinja2",
     "numpy.random",
+    "pdb",
     "pytest",
     "pytest_benchmark.plugin",
-    "pytest_npubench.cli.main",
-    "pytest_npubench.plugin.benchmark_bridge",
-    "pytest_npubench.plugin.campaign_child",
-    "pytest_npubench.plugin.fresh_process",
-    "pytest_npubench.plugin.campaigns",
-    "pytest_npubench.plugin.regression",
-    "pytest_npubench.plugin.session",
-    "pytest_npubench.reports.html",
-    "pytest_npubench.reports.terminal",
-    "pytest_npubench.store.acceptance",
-    "pytest_npubench.store.history.query",
-    "pytest_npubench.store.history.upload",
-    "pytest_npubench.suites.buckets.bench",
-    "pytest_npubench.suites.buckets.reference_buckets",
-    "pytest_npubench.workloads.csv_traces",
+    "pytest_benchmark.storage.file",
     "scipy.special",
     "scipy.stats",
     "sqlalchemy.dialects.sqlite.pysqlite",
+    "tomllib",
     "torch",
     "xml.etree.ElementTree",
+    *(f"_pytest.{name}" for name in default_plugins),
 )
 READ_ONCE = ("PYTHON", "LD_", "LC_", "LANG", "TZ", "JAX_", "OMP_", "MKL_", "OPENBLAS_")
 """What the names of variables begin with that an interpreter or an imported package reads as it starts."""
@@ -87,6 +83,13 @@ UNITS = (
     "pytest_npubench.extensions.pairs.offload.",
 )
 """Compute units of a pair, and what each sets before it imports torch."""
+LATER = (
+    *(f"pytest_npubench.{name}." for name in ("backends", "engines")),
+    *(f"pytest_npubench.extensions.{name}." for name in ("adapters", "compilers", "vllm")),
+    "pytest_npubench.plugin.worker_devices",  # of xdist, which pytest wants to load itself
+    *UNITS,
+)
+"""Modules of ours that import a vendor's packages, or that a process imports with an environment of its own."""
 UNITS_SET = {"OMP_NUM_THREADS": "1"}
 GUARD = (sys.executable, "-I", "-S", str(Path(__file__).parents[1] / "pytest_npubench" / "processes" / "guard.py"))
 GUARD_ARGUMENTS = 4
@@ -94,6 +97,7 @@ STANDARD = ("p2cread", "c2pwrite", "errwrite")
 PR_SET_NAME, PR_SET_CHILD_SUBREAPER = 15, 36  # prctl(2)
 STEM = "stem"
 """What a stem is called in /proc/PID/comm, for a test that counts processes."""
+VERSION = metadata.version
 HIGH = 200  # no process asks for this number of a file
 SIZE = struct.Struct("!Q")
 
@@ -248,6 +252,15 @@ def _fork_for(owner: socket.socket) -> tuple[dict[str, Any], list[int]]:
             os.close(number)
 
 
+def _look_through_what_is_installed() -> None:
+    """Once for all that is forked, where it finds no more than the stem."""
+    from pytest_npubench.store import fingerprint
+
+    entry_points.groups()
+    metadata.version = cache(VERSION)
+    fingerprint.installed(fingerprint.LIBRARIES)
+
+
 def _go_on(owner: socket.socket, path: list[str]) -> NoReturn:
     """Be a stem, and in each forked process what was asked for. `path` is where every one of them finds modules."""
     _libc.prctl(PR_SET_NAME, STEM.encode())
@@ -279,8 +292,9 @@ def _take_over(request: Mapping[str, Any], files: list[int], path: list[str]) ->
         sys.modules["jax"].config.update("jax_platforms", os.environ.get("JAX_PLATFORMS") or None)
     extra = [os.path.abspath(part) for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]  # noqa: PTH100
     sys.path[:] = [request["folder"], *extra, *path]
-    if (entry_points := sys.modules.get("pytest_npubench.core.entry_points")) is not None:
+    if any(next(Path(part).glob("*.dist-info"), None) for part in (request["folder"], *extra)):
         entry_points._by_group.cache_clear()  # the stem looked on another path
+        metadata.version = VERSION
 
 
 def _be_guard(arguments: list[str], path: list[str]) -> NoReturn:
@@ -395,11 +409,21 @@ def _pair() -> tuple[socket.socket, socket.socket]:
     return ours, theirs
 
 
+def _ours() -> Iterator[str]:
+    """All other modules of the package."""
+    root = Path(__file__).parents[1]
+    for path in sorted((root / "pytest_npubench").rglob("*.py")):
+        name = ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
+        if not name.startswith(LATER) and path.stem != "__main__":
+            yield name
+
+
 if __name__ == "__main__":
-    for name in IMPORTED:
+    for name in (*IMPORTED, *_ours()):
         with suppress(ImportError):  # of an extra that is not installed
             importlib.import_module(name)
     with suppress(ImportError):
         _compile_once()
+    _look_through_what_is_installed()
     gc.freeze()  # a collection would copy all of it
     _go_on(socket.socket(fileno=_moved(int(sys.argv[1]))), sys.path[1:])
