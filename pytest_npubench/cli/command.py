@@ -33,6 +33,7 @@ OWN = {
     "baseline": "list, show, accept, reject, reset, anchor, prune, rename or merge baselines",
     "journal": "check journals for damage",
     "history": "keep the runs of many days and hosts, show what changed",
+    "site": "write a history as static pages",
     "compare": "compare two stacks: the gate of an upgrade",
     "ab": "measure two environments or commits in turn and compare them",
     "bisect": "find the release or the commit that made a case slower",

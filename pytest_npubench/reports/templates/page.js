@@ -92,18 +92,29 @@
     [...cases.tHead.rows[0].cells].forEach((head, column) => order.add(new Option(head.textContent, column)));
     const status = document.createElement("span");
     status.setAttribute("role", "status");
+    let cell = ""; // the field of the fleet's table whose cases are shown
     const filter = () => {
       const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
       let shown = 0;
       rows.forEach((row, place) => {
         const fits = words.every((word) => texts[place].includes(word));
-        row.hidden = !(fits && (verdict.value === "all" || found[place] === verdict.value));
+        row.hidden = !(fits && (!cell || row.dataset.cell === cell) && (verdict.value === "all" || found[place] === verdict.value));
         shown += !row.hidden;
       });
       status.textContent = `${shown} of ${rows.length} cases`;
     };
-    search.addEventListener("input", filter);
-    verdict.addEventListener("change", filter);
+    const show = (field, kind) => {
+      [cell, verdict.value] = [field, kind];
+      filter();
+    };
+    search.addEventListener("input", () => show("", verdict.value));
+    verdict.addEventListener("change", () => show("", verdict.value));
+    for (const link of document.querySelectorAll("a[data-cell]")) {
+      link.addEventListener("click", () => {
+        search.value = "";
+        show(link.dataset.cell, link.dataset.verdict);
+      });
+    }
     order.addEventListener("change", () => {
       if (order.value) sort(Number(order.value), false);
       else cases.tBodies[0].append(...rows);
@@ -118,8 +129,7 @@
       const target = document.getElementById(location.hash.slice(1));
       if (target?.hidden) {
         search.value = "";
-        verdict.value = "all";
-        filter();
+        show("", "all");
         target.scrollIntoView();
       }
     });

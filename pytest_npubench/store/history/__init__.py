@@ -15,18 +15,20 @@ from datetime import datetime, timezone
 
 from pytest_npubench.errors import HistoryError
 from pytest_npubench.store.history.address import Address, shown_address
-from pytest_npubench.store.history.records import SeriesRow, SessionRow, Uploaded
+from pytest_npubench.store.history.records import LatestCase, SeriesRow, SessionRow, Uploaded
 from pytest_npubench.store.journal_reader import Journal
 
 __all__ = [
     "DEFAULT_URL",
     "UPLOAD_TIMEOUT_S",
+    "LatestCase",
     "SeriesRow",
     "SessionRow",
     "Uploaded",
     "durations",
     "history_series",
     "history_sessions",
+    "latest_cases",
     "moment_in_utc",
     "upload_journal",
 ]
@@ -78,6 +80,14 @@ def history_sessions(
     with _needing_sqlalchemy(url):
         from pytest_npubench.store.history.query import sessions
     return sessions(url, where=where or {}, since=since, limit=limit)
+
+
+def latest_cases(url: str | Address) -> tuple[LatestCase, ...]:
+    """The newest record of each case on each device of a hardware file on a host; of a session on several devices all
+    of them. Raises HistoryError."""
+    with _needing_sqlalchemy(url):
+        from pytest_npubench.store.history.query import latest_cases as query
+    return query(url)
 
 
 def durations(url: str | Address) -> dict[str, float]:

@@ -18,6 +18,7 @@ docs/history.md has false alarms and power; tests/store/history/test_change_poin
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -49,7 +50,8 @@ def change_points(log_values: Sequence[float]) -> tuple[int, ...]:
 
 
 def _without_spikes(values: FloatArray, sigma: float) -> FloatArray:
-    middle = np.array([np.median(values[max(0, index - 2) : index + 3]) for index in range(len(values))])
+    windows = (values[max(0, index - 2) : index + 3].tolist() for index in range(len(values)))
+    middle = np.array(list(map(statistics.median, windows)))
     return np.clip(values, middle - CLIP_SIGMAS * sigma, middle + CLIP_SIGMAS * sigma)
 
 

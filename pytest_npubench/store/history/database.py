@@ -11,6 +11,7 @@ is SQLite's, whose codes Python shows from 3.11 on only.
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import time
@@ -56,13 +57,14 @@ ADVICE_BY_STATE = {
     "40P01": "others wrote the same rows all this time; try again later",
     "53100": "the server's disk is full",
 }
+DAMAGED = "is damaged; move it away and upload the journals into a new one"
 ADVICE_BY_TEXT = (
     ("is locked", "locked by another process all this time; see who holds it with: fuser PATH"),
     ("readonly", "read-only; make the file and its folder writable, or name another"),
     ("read-only", "read-only; make the file and its folder writable, or name another"),
     ("unable to open database file", "cannot be opened; want a file in a folder that may be written to"),
     ("is not a database", "is no SQLite database; name another file"),
-    ("malformed", "is damaged; move it away and upload the journals into a new one"),
+    ("malformed", DAMAGED),
     ("disk is full", "the disk is full"),
     ("authentication failed", "wrong user or password"),
     ("no password supplied", "the server wants a password; give it in the URL or in ~/.pgpass"),
@@ -107,6 +109,8 @@ def _tried(address: Address, engine: Engine, work: Callable[[Connection], Result
                 raise HistoryError(f"history {address.shown}: {said}") from (None if address.secrets else error)
         except (OverflowError, UnicodeEncodeError) as error:  # of the driver, before anything was sent
             raise HistoryError(f"history {address.shown}: a number or a sign that it cannot hold ({error})") from error
+        except json.JSONDecodeError as error:
+            raise HistoryError(f"history {address.shown}: {DAMAGED} ({error})") from error
         time.sleep(delay_s)
     raise AssertionError("delays never end")
 

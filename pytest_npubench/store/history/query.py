@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime, timezone
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, RowMapping, Select, exists, func, or_, select
 
-from pytest_npubench.errors import ConfigError
+from pytest_npubench.errors import ConfigError, HistoryError
 from pytest_npubench.store.fingerprint import Fingerprint, FingerprintKey
 from pytest_npubench.store.history import schema
 from pytest_npubench.store.history.address import Address, parse_address
-from pytest_npubench.store.history.database import read
-from pytest_npubench.store.history.records import SeriesRow, SessionRow
+from pytest_npubench.store.history.database import DAMAGED, read
+from pytest_npubench.store.history.records import LatestCase, SeriesRow, SessionRow
 from pytest_npubench.verdict import VerdictKind
 
 UNKNOWN = "unknown"
@@ -60,7 +60,9 @@ def series(
     def work(connection: Connection) -> tuple[SeriesRow, ...]:
         schema.check(connection, address.shown)
         rows = connection.execute(query).mappings().all()
-        stacks = _fingerprints(connection)
+        stacks = _fingerprints(connection, {row["stack"] for row in rows})
+        if wrong := next((row for row in rows if not isinstance(row["median"], float)), None):
+            raise HistoryError(f"history {address.shown}: {DAMAGED} (a median is {wrong['median']!r})")
         return tuple(_series_row(row, stacks[row["stack"]]) for row in rows)
 
     return read(address, work)
@@ -82,6 +84,29 @@ def sessions(
     def work(connection: Connection) -> tuple[SessionRow, ...]:
         schema.check(connection, address.shown)
         return tuple(_session_row(connection, row) for row in connection.execute(query).mappings().all())
+
+    return read(address, work)
+
+
+def latest_cases(url: str | Address) -> tuple[LatestCase, ...]:
+    """Answers latest_cases."""
+    cases, table = schema.cases.c, schema.sessions.c
+    age = func.rank().over(
+        partition_by=(cases["case"], cases.hardware, table.host), order_by=(table.started_at.desc(), table.id.desc())
+    )
+    columns = (cases["case"], cases.hardware, cases.device, cases.verdict, cases.reason, table.host, table.started_at)
+    every = (
+        select(*columns, schema.devices.c.device_class, age.label("age"))
+        .select_from(schema.cases.join(schema.sessions).join(schema.devices, isouter=True))
+        .subquery()
+    )
+    query = select(every).where(every.c.age == 1).order_by(every.c["case"], every.c.device)
+    address = parse_address(url)
+
+    def work(connection: Connection) -> tuple[LatestCase, ...]:
+        schema.check(connection, address.shown)
+        rows = connection.execute(query).mappings()
+        return tuple(LatestCase(**{name: row[name] for name in LatestCase.__slots__}) for row in rows)
 
     return read(address, work)
 
@@ -133,9 +158,10 @@ def _key(row: RowMapping) -> FingerprintKey:
     return FingerprintKey(**{name: row[name] for name in FingerprintKey.__slots__})
 
 
-def _fingerprints(connection: Connection) -> dict[str, Fingerprint | None]:
+def _fingerprints(connection: Connection, digests: Collection[str]) -> dict[str, Fingerprint | None]:
     """Returns the fingerprints by digest. Raises StoreError where the history was altered."""
-    devices = connection.execute(select(schema.devices.c.digest, schema.devices.c.fingerprint))
+    columns = schema.devices.c
+    devices = connection.execute(select(columns.digest, columns.fingerprint).where(columns.digest.in_(digests)))
     return {digest: None if content is None else Fingerprint.from_json(content) for digest, content in devices}
 
 

@@ -41,6 +41,30 @@ class SessionRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LatestCase:
+    """The newest record of a case on one device of a hardware file on a host, invalid ones too. device_class is None
+    where no device answered."""
+
+    case: str
+    hardware: str
+    host: str | None
+    device: str
+    device_class: str | None
+    started_at: str
+    verdict: str
+    reason: str | None
+
+    @property
+    def suite(self) -> str:
+        return self.case.partition("/")[0]
+
+    @property
+    def device_row(self) -> tuple[str, str]:
+        """Names the hardware file and the host."""
+        return self.hardware, self.host or "unknown host"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SeriesRow:
     """One metric of a case in one session on one device. value is the metric's own figure in `unit`, to the last bit
     that of the journal: a mean or a median, as its suite estimates it. samples are the raw values behind it, none where

@@ -19,16 +19,18 @@ from itertools import pairwise
 from pytest_npubench.store.fingerprint import FingerprintKey
 from pytest_npubench.store.history.change_points import change_points
 from pytest_npubench.store.history.records import SeriesRow
-from pytest_npubench.verdict import JUDGED
+from pytest_npubench.verdict import JUDGED, VerdictKind
 
 COMPARED = {kind.value for kind in JUDGED}
+CHANGED = {VerdictKind.REGRESSED.value, VerdictKind.IMPROVED.value}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
     """One session of a series. median is in the metric's unit; num_samples counts the raw samples behind it; stack is
-    what changed with it, compared with the session before. `compared` is its verdict's kind, None where it has none;
-    `since` the session of the change that it says is there, `gone` that of one which it says is there no more."""
+    what changed with it since the session before on its host, of a host's first session since the one before.
+    `compared` is its verdict's kind, None where it has none; `since` the session of the change that it says is there,
+    `gone` that of one which it says is there no more."""
 
     session: str
     started_at: str
@@ -91,6 +93,8 @@ def _stack_changes(before: SeriesRow, after: SeriesRow) -> tuple[str, ...]:
     """Everything that differs, parts of the key first; these alone where the history holds no more."""
     if before.fingerprint is None or after.fingerprint is None:
         return before.key.differences(after.key)
+    if before.fingerprint is after.fingerprint:
+        return ()
     return before.fingerprint.differences(after.fingerprint)
 
 
@@ -109,6 +113,11 @@ def changes_of(series: Series) -> tuple[TrendChange, ...]:
 
 def _series(sessions: list[list[SeriesRow]]) -> Series:
     last = sessions[-1][0]
+    before: list[list[SeriesRow] | None] = []
+    latest: dict[str | None, list[SeriesRow]] = {}
+    for rows, previous in zip(sessions, [None, *sessions], strict=False):
+        before.append(latest.get(rows[0].host, previous))
+        latest[rows[0].host] = rows
     return Series(
         case=last.case,
         digest=last.digest,
@@ -116,7 +125,7 @@ def _series(sessions: list[list[SeriesRow]]) -> Series:
         device_class=last.key.device_class,
         unit=last.unit,
         better=last.better,
-        points=_with_gone(_point(before, rows) for before, rows in zip([None, *sessions], sessions, strict=False)),
+        points=_with_gone(map(_point, before, sessions)),
     )
 
 
@@ -147,7 +156,7 @@ def _point(before: list[SeriesRow] | None, rows: list[SeriesRow]) -> Point:
         num_samples=sum(len(row.samples) for row in rows),
         stack=() if before is None else _stack_changes(before[0], first),
         compared=newest.compared,
-        since=newest.since,
+        since=newest.since if newest.compared in CHANGED else None,  # of another verdict it is of a change that is gone
     )
 
 
