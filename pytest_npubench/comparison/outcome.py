@@ -58,10 +58,18 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Described:
-    """One side in words: where it comes from and how many sessions it has."""
+    """One side in words: where it comes from, how many sessions it has, and when the first and the last of them
+    began (ISO 8601, UTC)."""
 
     label: str
     num_sessions: int
+    first_at: str
+    last_at: str
+
+    @property
+    def days(self) -> str:
+        """ "2026-11-20 to 2026-11-24"."""
+        return " to ".join(dict.fromkeys((self.first_at[:10], self.last_at[:10])))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -79,8 +79,8 @@ def weigh(old: Side, new: Side, common: Common, judge: JudgeFamily, margin: floa
         if not (is_canary(row.definition.case) or is_of_answers(row.definition))
     ]
     return Comparison(
-        old=Described(label=old.label, num_sessions=len(old.sessions)),
-        new=Described(label=new.label, num_sessions=len(new.sessions)),
+        old=_described(old),
+        new=_described(new),
         stack=stack_changes(old.sessions, new.sessions),
         canary=canary_verdict(canaries, [verdict for _, verdict in together]),
         canaries=tuple(canaries),
@@ -91,6 +91,11 @@ def weigh(old: Side, new: Side, common: Common, judge: JudgeFamily, margin: floa
         only_new=common.only_new,
         notes=tuple(dict.fromkeys((*old.notes, *new.notes, *moved_optima(rows)))),
     )
+
+
+def _described(side: Side) -> Described:
+    began = sorted(session.started_at for session in side.sessions)
+    return Described(label=side.label, num_sessions=len(began), first_at=began[0], last_at=began[-1])
 
 
 def _judged(members: Members, judge: JudgeFamily, margin: float, q: float) -> Iterable[Judged]:

@@ -34,7 +34,7 @@ def campaign_sections(
     """Sections follow the first record of each. `sessions` are those whose rounds may be shown."""
     rows: dict[tuple[object, ...], list[tuple[str, str]]] = {}
     for index, record in enumerate(cases.records):
-        rows.setdefault(_key(record), []).append((row_anchor(index), record.id))
+        rows.setdefault(_key(record), []).append((row_anchor(index), f"{record.kind}/{record.id}"))
     groups = list(cases.by(_key).items())
     by_failing = sorted(groups, key=lambda group: not any(one.judgement.verdict.failing for one in group[1].records))
     whole = {key for key, _ in by_failing[:MAX_WHOLE]}
@@ -121,7 +121,7 @@ def _left_out(index: int, cases: Cases) -> CampaignSection:
 
 def metrics_table(cases: Cases) -> Table | None:
     """Every metric of every case with its own verdict, also those that no chart knows."""
-    rows = [(record.id, *found) for record in cases.records for found in every_metric(record)]
+    rows = [(f"{record.kind}/{record.id}", *found) for record in cases.records for found in every_metric(record)]
     columns: Columns[tuple[str, Metric, RunRow | None]] = (
         ("case", lambda row: row[0]),
         ("metric", lambda row: row[1].name),

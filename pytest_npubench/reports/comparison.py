@@ -79,8 +79,8 @@ def comparison_json(comparison: Comparison, status: int) -> dict[str, Any]:
 
 
 def _print(console: Console, comparison: Comparison) -> None:
-    console.print(cell(f"A  {comparison.old.label} ({counted(comparison.old.num_sessions, 'session')})"))
-    console.print(cell(f"B  {comparison.new.label} ({counted(comparison.new.num_sessions, 'session')})"))
+    for name, side in (("A", comparison.old), ("B", comparison.new)):
+        console.print(cell(f"{name}  {side.label} ({counted(side.num_sessions, 'session')}), {side.days}"))
     for note in comparison.notes:
         console.print(cell(f"   {note}", "yellow"))
     _heading(console, "what changed in the stack")
@@ -138,10 +138,10 @@ def _answers(console: Console, rows: Sequence[Row]) -> None:
 def _group(console: Console, title: str, rows: Sequence[Row]) -> None:
     if rows:
         _heading(console, f"{title} ({len(rows)})")
-        console.print(_table(sorted(rows, key=_size, reverse=True)))
+        console.print(_table(sorted(rows, key=size, reverse=True)))
 
 
-def _size(row: Row) -> float:
+def size(row: Row) -> float:
     """How far it moved, for order alone."""
     neutral = 0.0 if row.definition.gate == "difference" else 1.0
     return 0.0 if row.verdict.ratio is None else abs(row.verdict.ratio - neutral)

@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from pytest_npubench.comparison.outcome import Comparison, Row
 from pytest_npubench.reports import number_text
-from pytest_npubench.reports.build import chart, marks, table
+from pytest_npubench.reports.build import table
+from pytest_npubench.reports.change_chart import Change, change_chart
+from pytest_npubench.reports.comparison import size
 from pytest_npubench.reports.html import environment
+from pytest_npubench.reports.overview import shared
 from pytest_npubench.reports.page import Chart, Table, tone_of
-from pytest_npubench.reports.plot_parts import BLUE, GREEN, GREY, RED, axis, category_axis, label
 from pytest_npubench.reports.svg import draw
 from pytest_npubench.verdict import VerdictKind
 
-MAX_ROWS = 60
-COLORS = {VerdictKind.REGRESSED: RED, VerdictKind.IMPROVED: GREEN, VerdictKind.UNCHANGED: GREY}
-CHANGES = (
-    "Change of B against A with its 95 % interval, for worse and for better; the dotted line is no change. The "
-    "furthest from it stand first."
-)
+MAX_ROWS = 16
 
 
 def comparison_page(comparison: Comparison) -> str:
     counts = Counter(row.kind for row in comparison.counted)
+    rows = [*comparison.canaries, *comparison.answers, *comparison.rows]
+    common = shared(row.verdict.reason for row in rows)
     page = (
         environment()
         .get_template("comparison.html.jinja")
@@ -37,8 +36,10 @@ def comparison_page(comparison: Comparison) -> str:
                 *([("canary kernels", comparison.canary)] if comparison.canary else []),
                 *comparison.suites,
             ],
+            regressed=_regressed(comparison),
             picture=_picture(comparison.counted),
-            rows=_rows([*comparison.canaries, *comparison.answers, *comparison.rows]),
+            common=common,
+            rows=_rows(rows, dict(common)),
             gone=[("only in A: no longer measured", comparison.only_old), ("only in B: new", comparison.only_new)],
             draw=draw,
         )
@@ -56,40 +57,30 @@ def _headline(comparison: Comparison, counts: Counter[VerdictKind]) -> str:
     return f"{'The suite as a whole regressed' if comparison.regressed else 'No regression found'}, {undecided}"
 
 
-def _percent_change(row: Row) -> tuple[float, tuple[float, float] | None] | None:
-    """Returns the change in percent; None where nothing was compared or the metric is judged by its difference."""
-    verdict = row.verdict
-    if verdict.ratio is None or row.definition.gate == "difference":
-        return None
-    ends = None if verdict.interval is None else (100 * (verdict.interval[0] - 1), 100 * (verdict.interval[1] - 1))
-    return 100 * (verdict.ratio - 1), ends
-
-
 def _picture(rows: Sequence[Row]) -> Chart | None:
-    changes = [(row, change) for row in rows if (change := _percent_change(row)) is not None]
-    changes.sort(key=lambda item: -abs(item[1][0]))
-    shown = changes[:MAX_ROWS]
-    if not shown:
-        return None
-    series = []
-    for kind in dict.fromkeys(row.kind for row, _ in shown):
-        points = [(label(row.name), *change) for row, change in shown if row.kind is kind]
-        values, names, ends = [item[1] for item in points], [item[0] for item in points], [item[2] for item in points]
-        color = COLORS.get(kind, BLUE)
-        series.append(marks(kind.value, values, names, "{y}: {x:+.2f} %", color=color, x_ends=ends))
-    return chart(
-        "Change of each case",
-        f"Changes of {len(shown)} of {len(rows)} metrics, from {min(change[0] for _, change in shown):+.1f} to "
-        f"{max(change[0] for _, change in shown):+.1f} %.",
-        (CHANGES,),
-        series,
-        (axis("B against A, %"), category_axis([row.name for row, _ in shown])),
-        _rows([row for row, _ in shown]),
-        verticals=(0.0,),
-    )
+    changes = [
+        Change(name=row.name, kind=row.kind, ratio=row.verdict.ratio, interval=row.verdict.interval)
+        for row in rows
+        if row.verdict.ratio is not None and row.definition.gate != "difference"
+    ]
+    return change_chart(changes, "What changed", "B / A", MAX_ROWS)
 
 
-def _rows(rows: Sequence[Row]) -> Table:
+def _regressed(comparison: Comparison) -> list[tuple[str, str]]:
+    """The name of each metric that regressed, the furthest first, and by how much."""
+    rows = sorted((row for row in comparison.counted if row.kind is VerdictKind.REGRESSED), key=size, reverse=True)
+    return [(row.title, _words(row)) for row in rows]
+
+
+def _words(row: Row) -> str:
+    if row.verdict.ratio is None:
+        return row.verdict.reason
+    before, after = _figures(row)
+    ends = " to ".join(_change(row, end) for end in row.verdict.interval or ())
+    return f"{after}, was {before}: {_change(row, row.verdict.ratio)}{f' (95 % {ends})' if ends else ''}"
+
+
+def _rows(rows: Sequence[Row], common: Collection[str]) -> Table:
     return table(
         "Cases and metrics",
         (
@@ -100,7 +91,7 @@ def _rows(rows: Sequence[Row]) -> Table:
             ("B", lambda row: _figures(row)[1]),
             ("change", lambda row: _change(row, row.verdict.ratio)),
             ("95 % interval", lambda row: " to ".join(_change(row, end) for end in row.verdict.interval or ())),
-            ("why", lambda row: row.verdict.reason),
+            ("why", lambda row: "" if row.verdict.reason in common else row.verdict.reason),
         ),
         rows,
     )
@@ -118,4 +109,4 @@ def _figures(row: Row) -> list[str]:
 def _change(row: Row, value: float | None) -> str:
     if value is None:
         return number_text.UNKNOWN
-    return f"{value:+.4f}" if row.definition.gate == "difference" else f"{100 * (value - 1):+.2f} %"
+    return f"{value:+.4f}" if row.definition.gate == "difference" else number_text.change(value - 1)

@@ -26,8 +26,8 @@ from pytest_npubench.reports.plot_parts import (
     DrawnFigure,
     DrawnSeries,
     Shape,
-    axis,
     label,
+    level_axis,
 )
 from pytest_npubench.store.journal_reader import Journal
 from pytest_npubench.verdict.case_record import LARGEST
@@ -95,7 +95,7 @@ def drift_chart(rounds: Rounds, note: str = definitions.DRIFT) -> Chart | None:
         figure=DrawnFigure(
             series=(*lines, overall),
             x=Axis(title="round", ticks=tuple(indexes) if len(indexes) <= 12 else ()),
-            y=axis("round mean / overall mean"),
+            y=level_axis("round mean / overall mean", [ratio for level in levels for ratio in level]),
         ),
         table=Table(
             caption="Drift of all points by round",

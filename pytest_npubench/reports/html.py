@@ -13,10 +13,10 @@ from typing import Any
 import jinja2
 
 from pytest_npubench.reports import definitions
-from pytest_npubench.reports.campaign_sections import campaign_sections, learnt
+from pytest_npubench.reports.campaign_sections import MOST_LEARNT, campaign_sections, learnt
 from pytest_npubench.reports.overview import case_rows, common_reasons, device_table, overview, sessions_up_to
 from pytest_npubench.reports.page import CampaignSection, RegressionCard, ShownBy
-from pytest_npubench.reports.regression import SHOWN, cards
+from pytest_npubench.reports.regression import SHOWN, cards, pictured
 from pytest_npubench.reports.svg import draw
 from pytest_npubench.store.baselines import Baselines
 from pytest_npubench.store.journal_reader import Journal
@@ -34,7 +34,7 @@ def render_html(
     were held against, whose sessions stand beside a failing case.
     """
     cases = Cases.read(records)
-    shown_cards = cards(cases.records, journal, accepted)
+    shown_cards = cards(cases, journal, accepted)
     campaigns = campaign_sections(cases, journal, sessions_up_to(cases, journal), shown_by)
     devices, device_remarks = device_table(cases, journal)
     template = environment().get_template("report.html.jinja")
@@ -46,7 +46,7 @@ def render_html(
         device_remarks=device_remarks,
         cases=case_rows(cases, _pictures(shown_cards, campaigns)),
         common=common_reasons(cases),
-        learnt=() if shown_cards else learnt(campaigns),
+        learnt=(*pictured(cases, shown_cards), *(() if shown_cards else learnt(campaigns)))[:MOST_LEARNT],
         campaigns=campaigns,
         definitions=definitions,
         torn=(*journal.remarks, *cases.unread),

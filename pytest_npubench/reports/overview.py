@@ -78,8 +78,12 @@ def case_rows(cases: Cases, pictures: Mapping[str, str]) -> tuple[CaseRow, ...]:
 def common_reasons(cases: Cases) -> list[tuple[str, int]]:
     """The reasons of cases that do not fail which stand above the table and not in its rows, each with the number of
     cases that have it."""
-    reasons = Counter(_reason(record) for record in cases.records if not record.judgement.verdict.failing)
-    return [(reason, number) for reason, number in reasons.most_common() if number >= COMMON]
+    return shared(_reason(record) for record in cases.records if not record.judgement.verdict.failing)
+
+
+def shared(reasons: Iterable[str]) -> list[tuple[str, int]]:
+    """The reasons that COMMON or more have, with their number."""
+    return [(reason, number) for reason, number in Counter(reasons).most_common() if reason and number >= COMMON]
 
 
 def _reason(record: CaseRecord[Any]) -> str:

@@ -131,7 +131,7 @@ class CampaignSection:
     tables: tuple[Table, ...]
     metrics: Table | None
     cases: tuple[tuple[str, str], ...] = ()
-    """The anchor of each case's row, and its id."""
+    """The anchor of each case's row, and its kind/id."""
     pictures: Mapping[str, str] = field(default_factory=dict)
     """The anchor of a case's row -> that of the chart or table that shows it; of others it is the section's."""
     shown: Mapping[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)

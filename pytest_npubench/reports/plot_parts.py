@@ -20,6 +20,8 @@ COLORS = (*SERIES, PINK, RED, GREY)
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x")
 MAX_LABEL = 60
 LARGEST_SHOWN = 1e30
+FAR = 3.0
+"""From this factor on, what changed is drawn on a logarithmic axis."""
 
 Ends = tuple[float, float] | None
 Place = float | str | None
@@ -141,6 +143,17 @@ def axis(title: str, *, from_zero: bool = False, span: tuple[float, float] | Non
 def log_axis(title: str, ticks: Sequence[float] = (), span: tuple[float, float] | None = None) -> Axis:
     """A logarithmic axis with a tick at each of these and none between them; at round numbers where none is given."""
     return Axis(title=title, log=True, ticks=tuple(ticks), span=span)
+
+
+def level_axis(title: str, values: Iterable[float]) -> Axis:
+    """The axis of one quantity before and after it changed: logarithmic where it did beyond x3."""
+    return log_axis(title) if is_far(values) else axis(title)
+
+
+def is_far(values: Iterable[float]) -> bool:
+    """Whether the largest is more than 3 times the smallest, which is above 0."""
+    numbers = list(values)
+    return bool(numbers) and 0 < FAR * min(numbers) < max(numbers)
 
 
 def category_axis(names: Iterable[str]) -> Axis:

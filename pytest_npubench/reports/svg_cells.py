@@ -16,7 +16,7 @@ SHADED_HEIGHT, SHARED_HEIGHT, BAR_HEIGHT = 20.0, 34.0, 11.0
 BAR_WIDTH, SHARES_TEXT = 0.6, 9.2
 """Of a cell; its shares in numbers stand beside it."""
 GAP = 1.5
-LARGEST_TEXT = 13.0
+LARGEST_TEXT = 12.0
 LEGEND_CHARACTER = 1.2 * CHARACTER
 """At the 14 units of height that a phone has."""
 FAINTEST, STRONGEST = 0.05, 0.7

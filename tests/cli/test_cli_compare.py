@@ -115,7 +115,8 @@ def test_json_and_page(call: Run, old: Path, new: Path, tmp_path: Path) -> None:
     found = json.loads(answer.out)
     assert answer.status == found["exit_status"] == 1
     assert found["stack"] == ["driver 570.86 -> 580.12"]
-    assert found["a"] == {"label": str(old), "num_sessions": 8}
+    began = [session.header["started_at"] for session in read_journal(old).sessions]
+    assert found["a"] == {"label": str(old), "num_sessions": 8, "first_at": min(began), "last_at": max(began)}
     (slow,) = [row for row in found["cases"] if row["verdict"] == "regressed"]
     assert (slow["case"], slow["metric"], slow["unit"], slow["with_suite"]) == (SLOW, "tbt_s", "s", False)
     assert slow["interval"][0] < slow["ratio"] < slow["interval"][1]
@@ -123,7 +124,9 @@ def test_json_and_page(call: Run, old: Path, new: Path, tmp_path: Path) -> None:
     assert len(found["canaries"]) == 3
     assert found["canary"]["verdict"] == "unchanged"
     assert found["suites"][0]["verdict"] == "unchanged"
-    assert SLOW in page.read_text(encoding="utf-8")
+    _, _, rest = page.read_text(encoding="utf-8").partition('<ol class="failing"')
+    assert f"<li>{SLOW} tbt_s " in rest.partition("</ol>")[0]
+    assert "(8 sessions, 20" in page.read_text(encoding="utf-8")
     assert "No such file" in call("compare", old, new, "--json", "-o", tmp_path / "none" / "p.html").err
 
 

@@ -95,5 +95,5 @@ def test_a_chart_leads_back_to_its_cases_and_to_no_other() -> None:
     (back,) = (one for one in figure.all("p") if one.attributes.get("class") == "back")
     links = {link.attributes["href"].removeprefix("#"): link.text for link in back.all("a")}
     assert len(links) == 6
-    assert {anchor: f"buckets/profile/{text}" for anchor, text in links.items()}.items() <= ids.items()
+    assert {anchor: f"buckets/{text}" for anchor, text in links.items()}.items() <= ids.items()
     assert back.text.endswith("and 2 more, listed at the end of this section")

@@ -76,8 +76,8 @@ def compared(before: float, after: float) -> Comparison:
     )
     verdict = Verdict(kind=VerdictKind.REGRESSED, reason="slower", ratio=after / before, interval=(1.0, 2.0))
     return Comparison(
-        old=Described(label="A", num_sessions=1),
-        new=Described(label="B", num_sessions=1),
+        old=Described(label="A", num_sessions=1, first_at="2026-11-20T02:00:00", last_at="2026-11-20T02:00:00"),
+        new=Described(label="B", num_sessions=1, first_at="2026-11-21T02:00:00", last_at="2026-11-22T02:00:00"),
         stack=(),
         canary=None,
         answers=(),

@@ -15,10 +15,11 @@ from pytest_npubench.store.baselines import Baselines
 from pytest_npubench.suites import shown
 
 from .conftest import Rendered
-from .page import Element, figures, page_of, read
+from .page import DRAWN, Element, figures, page_of, read
 
 BEFORE, AFTER = (0.010, 0.0101, 0.0102, 0.0103, 0.0104, 0.0105), (0.0120, 0.0121, 0.0122, 0.0123, 0.0124, 0.0125)
 CASE = "buckets/profile/cpu-tiny-llama-b1-bucket128"
+NAMES = [f"s{night}" for night in range(8)]
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Accepted(Baselines):
         return (
             tuple(
                 AcceptedSession(
-                    session=f"s{night}",
+                    session=NAMES[night],
                     accepted_at=f"2026-11-{night + 1:02d}T02:00:00+00:00",
                     git_revision="a" * 12,
                     anchor=False,
@@ -44,11 +45,11 @@ class Accepted(Baselines):
         return ("driver 570.86 -> 580.12",)
 
 
-def page_text(run: Rendered) -> str:
+def page_text(run: Rendered, samples: tuple[float, ...] = AFTER, **verdict: Any) -> str:
     """The run with one case that regressed by 19 %."""
     (regressed,) = (record for record in run.records if record["case"] == CASE)
-    said = {"kind": "regressed", "reason": "slower", "ratio": 1.19, "interval": [1.17, 1.21], "mde": 0.02}
-    metric = {**regressed["metrics"]["ttft_s"], "samples": AFTER, "value": 0.0122, "verdict": said, "margin": 0.01}
+    said = {"kind": "regressed", "reason": "slower", "ratio": 1.19, "interval": [1.17, 1.21], "mde": 0.02, **verdict}
+    metric = {**regressed["metrics"]["ttft_s"], "samples": samples, "value": 0.0122, "verdict": said, "margin": 0.01}
     metrics = {**regressed["metrics"], "ttft_s": metric}
     changed = {**regressed, "verdict": said, "metrics": metrics}
     records = [changed if record is regressed else record for record in run.records]
@@ -109,3 +110,41 @@ def test_nothing_is_called_green_that_was_judged_against_nothing(run: Rendered) 
     (heading,) = page_of(records, run.journal).all("h1")
     assert heading.text == f"{len(records)} cases measured, {len(records)} not compared yet"
     assert heading.attributes["class"] == "neutral"
+
+
+@pytest.mark.parametrize(
+    ("since", "words", "first"),
+    [
+        ("20261106T020000-0badcafe", "since 2026-11-06; a change up to", 5.5),
+        (None, "+21.0 %); a change up to", 8.5),
+    ],
+)
+def test_a_change_says_since_when(
+    run: Rendered, monkeypatch: pytest.MonkeyPatch, since: str | None, words: str, first: float
+) -> None:
+    names = [f"202611{night + 1:02d}T020000-0badcafe" for night in range(8)]
+    monkeypatch.setattr(f"{__name__}.NAMES", names)
+    page = read(page_text(run, since=since))
+    assert words in card_of(page).all("p")[0].text
+    header = page.all("header")[0]
+    assert words in header.one("ol").text
+    (picture,) = header.all("svg")  # the nights, on the first screen too
+    nights = DRAWN[picture.attributes["data-drawn"]]
+    assert nights == figures(page)["ttft_s, ms over the nights"]
+    assert nights.verticals == (first,)
+
+
+def test_a_change_beyond_x3_is_drawn_on_logarithmic_axes(run: Rendered) -> None:
+    found = figures(read(page_text(run, tuple(20 * value for value in AFTER), ratio=23.0, interval=[22.0, 24.0])))
+    distribution, nights = found["Distribution of ttft_s, ms"], found["ttft_s, ms over the nights"]
+    assert distribution.x.log
+    assert nights.y.log
+    for series, samples in zip(distribution.series, (BEFORE, [20 * value for value in AFTER]), strict=True):
+        peak = series.x[list(series.y).index(max(series.y))]
+        assert min(samples) * 990 <= peak <= max(samples) * 1010
+
+
+def test_no_curve_lies_below_zero(run: Rendered) -> None:
+    wide = (0.0001, 0.0002, 0.02, 0.03, 0.04, 0.05)
+    found = figures(read(page_text(run, wide)))
+    assert all(min(series.x) >= 0 for series in found["Distribution of ttft_s, ms"].series)

@@ -99,7 +99,7 @@ def test_unknown_metrics_and_kinds_are_shown(run: Rendered) -> None:
     record["case"], record["id"] = "later/thing/x", "x"
     record["metrics"] = {"energy": {"unit": "J", "value": 12.345, "better": "lower", "samples": []}}
     page = page_of([record], run.journal)
-    assert table_of(page, "All metrics")[1] == ["x", "energy", "12.35 J", "0", "–", "–", "", ""]
+    assert table_of(page, "All metrics")[1] == ["thing/x", "energy", "12.35 J", "0", "–", "–", "", ""]
 
 
 def test_a_verdict_of_a_later_version_is_named_and_not_counted(run: Rendered) -> None:
