@@ -55,6 +55,12 @@ class Row:
     def kind(self) -> VerdictKind:
         return self.verdict.kind
 
+    @property
+    def size(self) -> float:
+        """How far it moved, for order alone."""
+        neutral = 0.0 if self.definition.gate == "difference" else 1.0
+        return 0.0 if self.verdict.ratio is None else abs(self.verdict.ratio - neutral)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Described:

@@ -138,13 +138,7 @@ def _answers(console: Console, rows: Sequence[Row]) -> None:
 def _group(console: Console, title: str, rows: Sequence[Row]) -> None:
     if rows:
         _heading(console, f"{title} ({len(rows)})")
-        console.print(_table(sorted(rows, key=size, reverse=True)))
-
-
-def size(row: Row) -> float:
-    """How far it moved, for order alone."""
-    neutral = 0.0 if row.definition.gate == "difference" else 1.0
-    return 0.0 if row.verdict.ratio is None else abs(row.verdict.ratio - neutral)
+        console.print(_table(sorted(rows, key=lambda row: row.size, reverse=True)))
 
 
 def _table(rows: Sequence[Row]) -> PlainTable:

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 
 from pytest_npubench.comparison.outcome import Comparison, Row
+from pytest_npubench.core.short_id import short_ids
 from pytest_npubench.reports import number_text
 from pytest_npubench.reports.build import table
 from pytest_npubench.reports.change_chart import Change, change_chart
-from pytest_npubench.reports.comparison import size
 from pytest_npubench.reports.html import environment
 from pytest_npubench.reports.overview import shared
 from pytest_npubench.reports.page import Chart, Table, tone_of
@@ -58,8 +58,14 @@ def _headline(comparison: Comparison, counts: Counter[VerdictKind]) -> str:
 
 
 def _picture(rows: Sequence[Row]) -> Chart | None:
+    short = short_ids({row.definition.case: "" for row in rows})
     changes = [
-        Change(name=row.name, kind=row.kind, ratio=row.verdict.ratio, interval=row.verdict.interval)
+        Change(
+            name=f"{short[row.definition.case]} {row.definition.metric}",
+            kind=row.kind,
+            ratio=row.verdict.ratio,
+            interval=row.verdict.interval,
+        )
         for row in rows
         if row.verdict.ratio is not None and row.definition.gate != "difference"
     ]
@@ -68,8 +74,8 @@ def _picture(rows: Sequence[Row]) -> Chart | None:
 
 def _regressed(comparison: Comparison) -> list[tuple[str, str]]:
     """The name of each metric that regressed, the furthest first, and by how much."""
-    rows = sorted((row for row in comparison.counted if row.kind is VerdictKind.REGRESSED), key=size, reverse=True)
-    return [(row.title, _words(row)) for row in rows]
+    rows = [row for row in comparison.counted if row.kind is VerdictKind.REGRESSED]
+    return [(row.title, _words(row)) for row in sorted(rows, key=lambda row: -row.size)]
 
 
 def _words(row: Row) -> str:

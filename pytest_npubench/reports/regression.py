@@ -18,6 +18,7 @@ from pytest_npubench.comparison.change_origin import day_of
 from pytest_npubench.comparison.earlier_nights import EarlierNights
 from pytest_npubench.comparison.observation import Night
 from pytest_npubench.errors import JournalError
+from pytest_npubench.plain_text import counted
 from pytest_npubench.reports import number_text
 from pytest_npubench.reports.build import chart, line, marks, table
 from pytest_npubench.reports.change_chart import Change, change_chart
@@ -33,13 +34,14 @@ from pytest_npubench.reports.plot_parts import (
     level_axis,
     log_axis,
 )
-from pytest_npubench.reports.run_rows import judged_at, judged_level, quantile
+from pytest_npubench.reports.run_rows import judged_at, judged_level, quantile, run_rows
 from pytest_npubench.store.accepted_session import AcceptedSession
 from pytest_npubench.store.baselines import Baselines
 from pytest_npubench.store.journal_reader import Journal
 from pytest_npubench.verdict import FAILING, VerdictKind
 from pytest_npubench.verdict.case_record import CaseRecord, Cases
 from pytest_npubench.verdict.result import Metric
+from pytest_npubench.verdict.wording import FACTOR
 
 SHOWN = (VerdictKind.REGRESSED, VerdictKind.FAILED)
 MAX_CARDS = 100
@@ -166,13 +168,17 @@ def changed(metric: Metric, accepted: Before, tonight: str) -> str:
     now, earlier = number_text.figures(judged, metric.unit)
     number = f"{len(old)} accepted session{'' if len(old) == 1 else 's'}"
     was = f", was {earlier} in {number}" if old else ""
-    return f"{metric.name} {now}{was}{_change(metric, _since(metric, tonight))}."
+    return f"{metric.name} {now}{was}{_change(metric, _since(metric, accepted, tonight))}."
 
 
-def _since(metric: Metric, tonight: str) -> str:
-    """Names the session of the change's first night in words."""
+def _since(metric: Metric, accepted: Before, tonight: str) -> str:
+    """Says in words which session was the first of the change, and how many there are since."""
     since = (metric.verdict and metric.verdict.since) or ""
-    return "" if not since else ", since this session" if since == tonight else f", since {day_of(since)}"
+    if since in ("", tonight):
+        return ", since this session" if since else ""
+    names = [session.name.partition("@")[0] for session in accepted.over_time(metric.name)]
+    num_nights = len(names[names.index(since) :]) + 1 if since in names else 1
+    return f", since {day_of(since)}, {counted(num_nights, 'session')}"
 
 
 def _change(metric: Metric, since: str) -> str:
@@ -184,6 +190,10 @@ def _change(metric: Metric, since: str) -> str:
         ends = f" (95 % {verdict.interval[0]:+.3g} to {verdict.interval[1]:+.3g})" if verdict.interval else ""
         return f": {verdict.ratio:+.3g}{ends}{margin}"
     ends = ""
+    if verdict.ratio > FACTOR:
+        if verdict.interval:
+            ends = " (95 % {} to {})".format(*(f"x{number_text.two_digits(end)}" for end in verdict.interval))
+        return f": x{number_text.two_digits(verdict.ratio)}{ends}{margin}"
     if verdict.interval:
         low, high = (100 * (end - 1) for end in verdict.interval)
         ends = f" (95 % {low:+.1f} to {high:+.1f} %)"
@@ -334,18 +344,18 @@ def pictured(cases: Cases, shown: Sequence[RegressionCard]) -> tuple[Learnt, ...
     """The pictures of the first screen where something changed: all changes in one, then of each of the first failing
     cases its last chart, which says since when where it has nights."""
     changes = [
-        Change(name=f"{record.key} {metric.name}", kind=one.kind, ratio=one.ratio, interval=one.interval)
-        for record in cases.records
-        for metric in record.judgement.metrics
+        Change(name=f"{row.name} {metric.name}", kind=one.kind, ratio=one.ratio, interval=one.interval)
+        for row in run_rows(cases)
+        for metric in row.record.judgement.metrics
         if (one := metric.verdict) is not None and one.ratio is not None and metric.gate != "difference"
     ]
-    is_any = any(change.kind in CHANGED for change in changes) and len(changes) > 1
-    drawn = change_chart(changes, "What changed", "tonight / accepted sessions", MOST_CHANGES) if is_any else None
-    overall = (
-        ()
-        if drawn is None
-        else (Learnt(chart=replace(drawn, answer=drawn.summary), campaign="all cases", anchor="cases"),)
-    )
+    num_changed = sum(change.kind in CHANGED for change in changes)
+    drawn = change_chart(changes, "What changed", "tonight / accepted sessions", MOST_CHANGES)
+    overall: tuple[Learnt, ...] = ()
+    if drawn is not None and num_changed and len(changes) > 1:
+        furthest = number_text.change(max(changes, key=lambda change: change.size).ratio - 1)
+        answer = f"{num_changed} of {len(changes)} compared metrics changed; the furthest off has {furthest}"
+        overall = (Learnt(chart=replace(drawn, answer=answer), campaign="all cases", anchor="cases"),)
     return overall + tuple(
         Learnt(chart=replace(one.charts[-1], answer=one.title), campaign=one.what, anchor=one.anchor)
         for one in shown[:MOST_PICTURED]

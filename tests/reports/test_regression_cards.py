@@ -115,7 +115,7 @@ def test_nothing_is_called_green_that_was_judged_against_nothing(run: Rendered) 
 @pytest.mark.parametrize(
     ("since", "words", "first"),
     [
-        ("20261106T020000-0badcafe", "since 2026-11-06; a change up to", 5.5),
+        ("20261106T020000-0badcafe", "since 2026-11-06, 4 sessions; a change up to", 5.5),
         (None, "+21.0 %); a change up to", 8.5),
     ],
 )
