@@ -416,7 +416,7 @@ def test_requests_go_ahead_and_wait_for_a_server_that_is_loading(load, monkeypat
         stand_in = StandIn(known=KNOWN, fault=loading)
         answer = load(stand_in, "--warmup", 1, *options)
         assert (answer.status, len(stand_in.bodies)) == (status, num_sent)
-        assert ("Loading model" in answer.err) is (status == 2)
+        assert ("Loading model" in answer.err) is ("--wait-ready 300s waits" in answer.err) is (status == 2)
 
 
 def test_no_server_is_named(call, monkeypatch):

@@ -41,18 +41,20 @@ class EventStream:
         self._rest = b""
         self._data = bytearray()
         self._num_bytes = 0  # of the event's lines, which are more than its data
-        self._is_error = self._is_begun = False
+        self._is_error = self._is_begun = self._is_after_cr = False
 
     def feed(self, chunk: bytes) -> tuple[str, ...]:
         """The data of every event that `chunk` completes. Raises MeasurementError on an event, or a line, that is no
         UTF-8 or longer than allowed."""
-        # a CR at the end may be the first half of a CRLF
+        if chunk and self._is_after_cr:
+            chunk = chunk.removeprefix(b"\n")  # the second half of a CRLF, whose first ended the line
+            self._is_after_cr = False
+        self._is_after_cr |= chunk.endswith(b"\r")
         text = self._rest + chunk
         if not self._is_begun and len(text) >= len(MARK):
             self._is_begun, text = True, text.removeprefix(MARK)
-        half_break = b"\r" if text.endswith(b"\r") else b""
-        lines = text[: len(text) - len(half_break)].replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
-        self._rest = lines.pop() + half_break
+        lines = text.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+        self._rest = lines.pop()
         self._check(len(self._rest))
         events = []
         for line in lines:

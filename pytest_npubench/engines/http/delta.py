@@ -6,6 +6,7 @@ that brings nothing is passed over: null, a ping, no choices.
 
 Servers count tokens in different ways, best first: the running count in `usage` of every event (vLLM, SGLang:
 continuous_usage_stats), token ids or log-probabilities beside the text, or the whole count in the last event's `usage`.
+Groq puts `usage` under `x_groq`, Moonshot into the choice; llama.cpp counts in `timings` too.
 
 What an event may leave out may also be null. What it holds in a type of its own is an error: a count that is taken for
 another is a wrong figure, and only 8.0 is surely 8. Fields that are not read (a log-probability of -Infinity) may be
@@ -31,15 +32,18 @@ REASONING = ("reasoning_content", "reasoning", "reasoning_text", "reasoning_deta
 """Names of one text: a server that sends it under two of them generated it once."""
 TEXTS = ("text", "content", *REASONING, "refusal", "tool_calls", "function_call", "audio")
 LABELS = frozenset(
-    {"id", "call_id", "index", "object", "type", "event", "role", "format", "signature", "model", "created", "status"}
+    {"id", "call_id", "index", "object", "type", "event", "role", "format", "model", "created", "status"}
     | {"code", "expires_at"}
 )
 """Keys under which nothing is generated, wherever they stand."""
+SEALED = ("signature", "encrypted", "redacted")
+"""In the names of keys and types: what a server seals for itself, such as hidden reasoning that a client has to send
+back, is no text and no token's arrival."""
 DELTA_LABELS = LABELS | {"name", "annotations", "provider_specific_fields"}
 CHOICE_LABELS = (
     LABELS
     | {"delta", "message", "error", "logprobs", "token_ids", "prompt_token_ids", "provider_specific_fields"}
-    | {"finish_reason", "native_finish_reason", "stop_reason", "matched_stop"}
+    | {"finish_reason", "native_finish_reason", "stop_reason", "matched_stop", "usage"}
     | {"content_filter_results", "content_filter_offsets"}
 )
 EVENT_LABELS = (
@@ -99,6 +103,7 @@ class _Choice(msgspec.Struct, gc=False, forbid_unknown_fields=True):
 class _Usage(msgspec.Struct, gc=False):
     completion_tokens: Any = None  # msgspec would take 2.0 for an int
     completion_tokens_details: None = None
+    output_tokens: None = None
 
 
 class _Event(msgspec.Struct, gc=False):
@@ -107,6 +112,8 @@ class _Event(msgspec.Struct, gc=False):
     error: None = None
     type: None = None
     object: Any = None
+    x_groq: None = None
+    timings: None = None
 
 
 _decode = msgspec.json.Decoder(_Event).decode
@@ -155,7 +162,7 @@ def _any(event: str) -> Delta:
     if keys and not all(text_in(document[key]).strip().lower() in SIGNS_OF_LIFE for key in keys):
         key = shown(min(keys), KEY_CHARS)
         raise MeasurementError(f"malformed stream: no choices, and text under {key}: {_start(event)}")
-    return _of_choices(choices, _mapping(document.get("usage"), "usage"))
+    return _of_choices(choices, _usage(document, choices))
 
 
 def _why_ended(document: Mapping[str, Any], choices: Sequence[Mapping[str, Any]]) -> object:
@@ -164,7 +171,22 @@ def _why_ended(document: Mapping[str, Any], choices: Sequence[Mapping[str, Any]]
         return error
     if "error" in (document.get("type"), document.get("object")):
         return document
-    return next((each for each in choices if each.get("error") or _text(each, "finish_reason") in FAILED), None)
+    return next((each for each in choices if each.get("error") or _finish_reason(each) in FAILED), None)
+
+
+def _finish_reason(choice: Mapping[str, Any]) -> str:
+    """Empty where the answer goes on. SGLang's own form is an object with a type."""
+    value = choice.get("finish_reason")
+    return _text(value, "type") if isinstance(value, Mapping) and "type" in value else _text(choice, "finish_reason")
+
+
+def _usage(document: Mapping[str, Any], choices: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The server's counts, wherever it puts them; empty where it sends none."""
+    for holder in (document, document.get("x_groq"), *(choices if len(choices) == 1 else ())):
+        if isinstance(holder, Mapping) and (usage := _mapping(holder.get("usage"), "usage")):
+            return usage
+    timings = document.get("timings")
+    return {"completion_tokens": timings.get("predicted_n")} if isinstance(timings, Mapping) else {}
 
 
 def _of_choices(choices: Sequence[Mapping[str, Any]], usage: Mapping[str, Any]) -> Delta:
@@ -175,12 +197,12 @@ def _of_choices(choices: Sequence[Mapping[str, Any]], usage: Mapping[str, Any]) 
     num_reasoning = max(texts[name] for name in REASONING)
     num_chars = num_reasoning + sum(number for name, number in texts.items() if name not in REASONING)
     num_tokens = _num_tokens(choices[0]) if len(choices) == 1 else None
-    total = _count(usage, "completion_tokens")
+    total = _count(usage, "completion_tokens" if usage.get("completion_tokens") is not None else "output_tokens")
     return Delta(
         num_chars=num_chars,
         num_tokens=None if num_chars and not num_tokens else num_tokens,
         total_tokens=total,
-        finish_reason=next(filter(None, (_text(choice, "finish_reason") for choice in choices)), ""),
+        finish_reason=next(filter(None, map(_finish_reason, choices)), ""),
         unstreamed_tokens=_num_unstreamed(usage),
         has_reasoning=num_reasoning > 0,
         unknown_key=shown(min((name for name in texts if name not in TEXTS), default=""), KEY_CHARS),
@@ -194,12 +216,12 @@ def _texts(holder: Mapping[str, Any], labels: frozenset[str]) -> Counter[str]:
     for name in TEXTS:
         if isinstance(holder.get(name), bool | int | float):
             _text(holder, name)
-    lengths = {name: len(text_in(value)) for name, value in holder.items() if name not in labels}
+    lengths = {name: len(text_in(value)) for name, value in holder.items() if not (name in labels or _is_sealed(name))}
     return Counter({name: length for name, length in lengths.items() if length})
 
 
 def text_in(value: object) -> str:
-    """All text in a value of JSON, in order: a text, a list of parts, an object whose labels are left out."""
+    """All text in a value of JSON, in order: a text, a list of parts, an object without its labels and seals."""
     texts, rest = [], [value]
     while rest:
         part = rest.pop()
@@ -207,9 +229,13 @@ def text_in(value: object) -> str:
             texts.append(part)
         elif isinstance(part, list):
             rest += reversed(part)
-        elif isinstance(part, Mapping):
-            rest += reversed([inner for name, inner in part.items() if name not in LABELS])
+        elif isinstance(part, Mapping) and not _is_sealed(part.get("type")):
+            rest += reversed([inner for name, inner in part.items() if not (name in LABELS or _is_sealed(name))])
     return "".join(texts)
+
+
+def _is_sealed(name: object) -> bool:
+    return isinstance(name, str) and any(sign in name.lower() for sign in SEALED)
 
 
 def _num_tokens(choice: Mapping[str, Any]) -> int | None:

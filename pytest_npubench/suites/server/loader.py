@@ -135,10 +135,13 @@ class Loader:
         return f"{reason}; {hint}" if (hint := self._hint(answer, reason)) else reason
 
     def _hint(self, answer: HttpAnswer, reason: str) -> str:
-        """Returns the option that leaves out what the server does not take; empty where it names none of our fields."""
+        """Returns the option that helps: one that leaves out what the server does not take, or waits for it; else
+        nothing."""
         body = self.endpoint.body("", answer.request.output_tokens)
         if "tokens came" in reason and body.get("ignore_eos"):
             return "where the server knows no ignore_eos, extra_body {} measures answers at their own length"
+        if reason.startswith("HTTP 503") and "loading" in reason.lower():
+            return "load --wait-ready 300s waits for it"
         if not reason.startswith(("HTTP 400", "HTTP 422")):
             return ""
         names = [name for name in ("continuous_usage_stats", *body) if re.search(rf"\b{re.escape(name)}\b", reason)]

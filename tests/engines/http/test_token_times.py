@@ -24,12 +24,17 @@ EVENT_BYTES, ASKED = 2**16, 100
 )
 def test_events_are_the_same_however_the_bytes_are_cut(texts, newline, data):
     stream = "".join(f": comment{newline}event: x{newline}data: {text}{newline}{newline}" for text in texts).encode()
-    stream += b"\n" if newline == "\r" else b""  # a lone CR at the very end may still become a CRLF
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=8)))
     events, found = EventStream(EVENT_BYTES), []
     for first, stop in zip([0, *cuts], [*cuts, len(stream)], strict=True):
         found += events.feed(stream[first:stop])
     assert found == texts
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r", "\r\n"])
+def test_an_event_is_over_with_its_blank_line_and_waits_for_no_byte_behind_it(newline):
+    events = EventStream(EVENT_BYTES)
+    assert [events.feed(f"data: {word}{newline}{newline}".encode()) for word in ("a", "b")] == [("a",), ("b",)]
 
 
 def test_data_of_several_lines_is_one_event():
@@ -99,6 +104,12 @@ def test_bytes_that_are_no_text_are_named():
         ({"usage": {"completion_tokens": 7}}, (0, None, 7, "")),
         ({"choices": [{"text": "a"}], "usage": None}, (1, None, None, "")),
         ({"choices": [{"text": "a"}, {"text": "bc", "index": 1}]}, (3, None, None, "")),
+        ({"choices": [{"text": "a", "usage": {"completion_tokens": 7}}]}, (1, None, 7, "")),
+        ({"choices": [{"text": "a"}], "x_groq": {"usage": {"completion_tokens": 7}}}, (1, None, 7, "")),
+        ({"choices": [{"text": "a"}], "x_groq": {"id": "req_1"}}, (1, None, None, "")),
+        ({"choices": [{"text": "a"}], "timings": {"predicted_n": 7, "predicted_ms": 9.5}}, (1, None, 7, "")),
+        ({"choices": [{"text": "a"}], "usage": {"output_tokens": 7}}, (1, None, 7, "")),
+        ({"choices": [{"text": "a", "finish_reason": {"type": "length", "length": 1}}]}, (1, None, None, "length")),
     ],
 )
 def test_what_an_event_says(event, expected):
@@ -125,6 +136,11 @@ CALL = {"index": 0, "id": "call_1", "type": "function", "function": {"name": "f"
         ({"content": "", "analysis": {"parts": ["ab"]}}, 2, "analysis"),
         ({"role": "assistant", "content": "", "name": "m", "signature": "c2ln"}, 0, ""),
         ({"content": "", "foo": 3, "bar": {"id": "x"}, "baz": None}, 0, ""),
+        # what a server sealed: OpenRouter, Gemini, Claude
+        ({"reasoning_details": [{"type": "reasoning.encrypted", "data": "QUJD"}]}, 0, ""),
+        ({"content": "", "extra_content": {"google": {"thought_signature": "QUJD"}}}, 0, ""),
+        ({"thinking_blocks": [{"type": "redacted_thinking", "data": "QUJD"}]}, 0, ""),
+        ({"content": [{"type": "reasoning", "encrypted_content": "QUJD", "summary": [{"text": "ab"}]}]}, 2, ""),
     ],
 )
 def test_whatever_was_generated_is_text(delta, num_chars, unknown_key):
@@ -160,6 +176,7 @@ def test_an_event_that_brings_nothing_is_passed_over(event):
         ('{"type": "error", "message": "out of blocks"}', "ended .*out of blocks"),
         ('{"choices": [{"error": {"message": "out of blocks"}}]}', "ended .*out of blocks"),
         ('{"choices": [{"delta": {"content": ""}, "finish_reason": "abort"}]}', 'ended .* "abort"'),
+        ('{"choices": [{"finish_reason": {"type": "abort", "message": "out of blocks"}}]}', "ended .*out of blocks"),
         ('{"detail": "out of blocks"}', "no choices, and text under detail: .*out of blocks"),
         ('{"choices": [], "content": "ab"}', "no choices, and text under content"),
     ],
