@@ -1,5 +1,5 @@
 # make bench: measure this machine's CPU (quick profile). make test: the project's tests without the
-# soaks, in minutes; make test TESTS=tests/cli: those of a folder. make test-all: all of them.
+# soaks, in minutes; make test TESTS=tests/cli: those of a folder. make test-all: all of them, but for those of EXCEPT.
 # make lint: style, types, layers, workflows.
 # make docs: the site of docs/ into build/site; a link that leads nowhere ends it.
 # make pictures: those of README and tutorial anew, from real runs here.
@@ -24,6 +24,7 @@ endif
 # files of tests go to workers as wholes, in the order of tests/conftest.py
 WORKERS := -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 TESTS ?= tests/
+EXCEPT ?=
 REPORT ?= .npubench/report.html
 PREFLIGHT ?= tpu-v5e and not tp1 and not tp8
 PREFLIGHT_QUALCOMM ?= snapdragon-8-elite
@@ -41,7 +42,7 @@ test: $(VENV)/.test
 	$(BIN)/python -m pytest $(TESTS) -m "not soak" $(WORKERS)
 
 test-all: $(VENV)/.test
-	$(BIN)/python -m pytest tests/ --hypothesis-profile=soak $(WORKERS)
+	$(BIN)/python -m pytest $(TESTS) $(EXCEPT:%=--ignore=%) --hypothesis-profile=soak $(WORKERS)
 
 test-vllm: $(VENV)/.test $(VLLM_VENV)/.vllm
 	NPUBENCH_VLLM_PYTHON=$(CURDIR)/$(VLLM_VENV)/bin/python OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/extensions/vllm tests/engines/http/test_bench_serve.py $(WORKERS)
