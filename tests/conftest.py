@@ -162,6 +162,12 @@ def _imported_for_good() -> None:
 
 
 @pytest.fixture(scope="session")
+def is_soak(pytestconfig: pytest.Config) -> bool:
+    """Whether what is repeated is repeated as often as it is worth, and not as often as one waits for."""
+    return bool(pytestconfig.getoption("--hypothesis-profile", None) == "soak")
+
+
+@pytest.fixture(scope="session")
 def published_run() -> Path:
     """A real run of vLLM (casys-kaist/LLMServingSim, MIT), which is not part of the project."""
     for parent in Path(__file__).resolve().parents:

@@ -11,6 +11,7 @@ import random
 import signal
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,14 +80,15 @@ def watching(draw: random.Random, num_records: Mapping[str, int], turn: int) -> 
 
 def killed(project: Project, command: Sequence[str], kill: Kill) -> bool:
     """Run the command and kill it; False where it came to its end before, which has to be a good one."""
-    seen = _state(project)
-    num_records = _num_records(project)
+    seen, begin = None, 0
+    if kill.watched is not None:
+        seen, begin = _state(project, kill.watched[0]), len(journal_bytes(project))
     started = (fresh if kill.is_fresh else fork)(project, command, **({} if kill.is_fresh else {"point": kill.point}))
     if kill.after_s is not None:
         time.sleep(max(0.0, started.started_s + kill.after_s - time.monotonic()))
         started.kill()
     elif kill.watched is not None:
-        _watch(project, started, kill.watched, seen, num_records)
+        _watch(project, started, kill.watched, seen, begin)
     status = started.wait()
     assert status in (0, -signal.SIGKILL), f"exit status {status}: {started.said()}"
     return status != 0
@@ -98,38 +100,28 @@ def last_kind(project: Project, before: bytes) -> str:
     return kinds[-1] if kinds else "nothing"
 
 
-def _watch(
-    project: Project,
-    started: Started,
-    watched: tuple[str, int],
-    seen: Mapping[str, object],
-    before: Mapping[str, int],
-) -> None:
+def _watch(project: Project, started: Started, watched: tuple[str, int], seen: object, begin: int) -> None:
+    """Kill it once the file differs from what was seen, or there are so many records more behind that byte."""
     kind, number = watched
     while started.is_running():
         if kind in FILES:
-            is_there = _state(project)[kind] != seen[kind]
+            is_there = _state(project, kind) != seen
         else:
-            is_there = _num_records(project).get(kind, 0) >= before.get(kind, 0) + number
+            is_there = journal_bytes(project)[begin:].count(b'{"record":"%b"' % kind.encode()) >= number
         if is_there:
             started.kill()
             return
         time.sleep(POLL_S)
 
 
-def _state(project: Project) -> dict[str, object]:
-    """What is watched of each of FILES: names, sizes and times of change."""
-    state: dict[str, object] = {}
-    for name, pattern in FILES.items():
-        found = []
-        for path in project.root.glob(pattern):
-            try:
-                status = path.stat()
-            except FileNotFoundError:  # renamed meanwhile
-                continue
+def _state(project: Project, name: str) -> object:
+    """What is watched of one of FILES: names, sizes and times of change."""
+    found = []
+    for path in project.root.glob(FILES[name]) if name in FILES else ():
+        with suppress(FileNotFoundError):  # renamed meanwhile
+            status = path.stat()
             found.append((path.name, status.st_size, status.st_mtime_ns, status.st_ino))
-        state[name] = sorted(found)
-    return state
+    return sorted(found)
 
 
 def _num_records(project: Project, begin: int = 0) -> dict[str, int]:

@@ -12,8 +12,6 @@ from pytest_npubench.serving.attainment_curve import CapacityRun, columns_of, cr
 from pytest_npubench.serving.capacity import capacity_ratio, estimate, search
 
 LOW, HIGH = 0.5, 8.0
-NUM_SEARCHES = [25, pytest.param(100, marks=pytest.mark.soak)]
-NUM_RATIOS = [8, pytest.param(30, marks=pytest.mark.soak)]
 QUEUE_LIMIT_S = 5.0
 
 
@@ -50,7 +48,6 @@ def queue(rate, seed, num=1500):
 QUEUE_CAPACITY = optimize.brentq(lambda rate: rate * math.exp(-(1 - rate) * QUEUE_LIMIT_S) - 0.1, 0.1, 0.99)
 
 
-@pytest.mark.parametrize("num_searches", NUM_SEARCHES)
 @pytest.mark.parametrize(
     ("system", "capacity", "low", "high"),
     [
@@ -59,7 +56,8 @@ QUEUE_CAPACITY = optimize.brentq(lambda rate: rate * math.exp(-(1 - rate) * QUEU
         pytest.param(queue, QUEUE_CAPACITY, 0.2, 3.2, marks=pytest.mark.soak),
     ],
 )
-def test_intervals_hold_the_capacity_as_often_as_they_say(system, capacity, low, high, num_searches):
+def test_intervals_hold_the_capacity_as_often_as_they_say(system, capacity, low, high, is_soak):
+    num_searches = 100 if is_soak else 25
     held, rates, widths = 0, [], []
     for seed in range(num_searches):
         found = search(system, low=low, high=high, max_runs=16, seed=seed)
@@ -208,8 +206,8 @@ def paired_capacities(seed, pairs_share_seeds=True):
     return capacities
 
 
-@pytest.mark.parametrize("num_ratios", NUM_RATIOS)
-def test_pairs_narrow_the_ratio_and_its_interval_holds_it(num_ratios):
+def test_pairs_narrow_the_ratio_and_its_interval_holds_it(is_soak):
+    num_ratios = 30 if is_soak else 8
     held, paired_widths, apart_widths = 0, [], []
     for seed in range(num_ratios):
         ratio = capacity_ratio(*paired_capacities(seed))
@@ -224,8 +222,8 @@ def test_pairs_narrow_the_ratio_and_its_interval_holds_it(num_ratios):
     assert np.median(paired_widths) < 0.6 * np.median(apart_widths)
 
 
-@pytest.mark.parametrize("num_ratios", NUM_RATIOS)
-def test_the_ratio_of_two_searches_holds_the_true_one(num_ratios):
+def test_the_ratio_of_two_searches_holds_the_true_one(is_soak):
+    num_ratios = 30 if is_soak else 8
     held = 0
     for seed in range(num_ratios):
         faster, slower = (

@@ -49,7 +49,7 @@ BLOCK_SIZE = 4
 _random = Random(1)
 REQUESTS = tuple(
     ServingRequest(id=index, arrival_s=0.0, prompt_tokens=_random.randint(1, 40), output_tokens=_random.randint(2, 14))
-    for index in range(11)
+    for index in range(7)
 )
 REFUSED = ("_local_scalar_dense", "nonzero", "unique", "masked_select", "equal", "is_nonzero")
 

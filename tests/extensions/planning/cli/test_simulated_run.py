@@ -35,8 +35,10 @@ META = {
 
 
 @pytest.fixture
-def served(call: Run, tmp_path: Path) -> Path:
-    """A folder as a server with two replicas of a small MoE leaves it behind."""
+def served(call: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder as a server with two replicas of a small MoE leaves it behind, to be calibrated on with fewer draws."""
+    monkeypatch.setattr(calibration, "NUM_GENERATIONS", 4)
+    monkeypatch.setattr(calibration, "NUM_DRAWS", 30)
     folder = tmp_path / "run"
     folder.mkdir()
     policy = ["--policy", "chunked", "--chunk-size", 1024, "--max-batch", 128]
@@ -79,14 +81,10 @@ def test_replicas_are_calibrated_on_and_predicted(call: Run, served: Path, tmp_p
     assert "measured" in html
 
 
-def test_a_cost_that_holds_no_longer_and_one_of_a_disturbed_run(
-    call: Run, served: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cost_that_holds_no_longer_and_one_of_a_disturbed_run(call: Run, served: Path, tmp_path: Path) -> None:
     """The run itself is within its bands; a server that became slower is not; one that became slower half-way cannot
     be calibrated on without a word. Two requests of it move a known cost there."""
     known, slow, mixed, moved = (tmp_path / name for name in ("cost.json", "slow.jsonl", "mixed.jsonl", "moved.json"))
-    monkeypatch.setattr(calibration, "NUM_GENERATIONS", 4)
-    monkeypatch.setattr(calibration, "NUM_DRAWS", 30)
     requests = served / "requests.jsonl"
     requests.write_text("".join(requests.read_text(encoding="utf-8").splitlines(keepends=True)[:15]), encoding="utf-8")
     done = call("calibrate", served, *SYSTEM, "--synchronous", "-o", known)

@@ -29,11 +29,18 @@ KV_TOKENS = 100_000
 Served = Callable[[CalibratedCost], Array]
 
 
-def server(shape: DecoderShape, *, rate_per_s: float, prompts: tuple[int, int] = (50, 1500), least: int = 2) -> Served:
+def server(
+    shape: DecoderShape,
+    *,
+    rate_per_s: float,
+    prompts: tuple[int, int] = (50, 1500),
+    least: int = 2,
+    num_requests: int = NUM_REQUESTS,
+) -> Served:
     """A server on a virtual clock: TTFT, E2E and TPOT of each request under a cost. least: tokens of an answer."""
     random = np.random.default_rng(1)
-    lengths = [(int(random.integers(*prompts)), max(1, int(random.integers(least, 200)))) for _ in range(NUM_REQUESTS)]
-    load = load_of(poisson(rate_per_s, NUM_REQUESTS, 5), lengths)
+    lengths = [(int(random.integers(*prompts)), max(1, int(random.integers(least, 200)))) for _ in range(num_requests)]
+    load = load_of(poisson(rate_per_s, num_requests, 5), lengths)
 
     def served(cost: CalibratedCost) -> Array:
         executor = VirtualExecutor(
@@ -132,8 +139,9 @@ def test_prompts_that_are_longer_than_any_that_was_seen_are_predicted(model: str
     shape = decoder_shape(model)
     prior = prior_of(shape, H100, tensor_parallel=1, dtype="bf16")
     real = prior.cost(shape, prior.mean + [0.2 if name in ("row_s", "pair_s") else 0.0 for name in prior.names])
-    short, long = (server(shape, rate_per_s=1.0, prompts=of) for of in ((50, 1500), (7000, 9000)))
-    whole, rows = (calibrate(shape, one, short, short(real)[:NUM_KNOWN]) for one in (prior, prior.without("pair_s")))
+    short = server(shape, rate_per_s=1.0, num_requests=NUM_KNOWN)
+    long = server(shape, rate_per_s=1.0, prompts=(7000, 9000))
+    whole, rows = (calibrate(shape, one, short, short(real)) for one in (prior, prior.without("pair_s")))
     off = [long(one.best)[:, 0].mean() / long(real)[:, 0].mean() - 1 for one in (whole, rows)]
     assert abs(off[0]) < 0.06
     assert off[1] < -0.08
