@@ -48,7 +48,8 @@ test-vllm: $(VENV)/.test $(VLLM_VENV)/.vllm
 	NPUBENCH_VLLM_PYTHON=$(CURDIR)/$(VLLM_VENV)/bin/python OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/extensions/vllm tests/engines/http/test_bench_serve.py $(WORKERS)
 
 preflight: $(VENV)-preflight/.preflight
-	$(VENV)-preflight/bin/python -m pytest --noconftest tests/extensions/compilers/compiled/test_on_libtpu.py tests/extensions/planning/test_aiconfigurator.py -p no:cacheprovider
+	$(VENV)-preflight/bin/python -m pytest --noconftest tests/extensions/compilers/compiled/test_on_libtpu.py tests/extensions/planning/test_aiconfigurator.py \
+		tests/extensions/planning/test_real_configs.py -p no:cacheprovider
 	$(VENV)-preflight/bin/python -m pytest -m tpu suites/compiled -k "$(PREFLIGHT)" --npubench-journal .npubench/preflight.jsonl --npubench-report .npubench/preflight.html $(BRIEF)
 
 preflight-qualcomm: $(VENV)-qualcomm/.preflight

@@ -27,7 +27,15 @@ _READ = """quantization_config quantization compression_config num_experts_per_t
     max_position_embeddings original_max_position_embeddings max_window_layers initial_context_length model_max_length
     seq_length n_positions rope_parameters rope_scaling rope_interleaved partial_rotary_factor rotary_emb_base
     swiglu_alpha use_qk_norm"""
-WITHOUT_EFFECT = frozenset(f"{_OF_FILES} {_OF_TRAINING} {_READ}".split())
+TEXT_KEYS = ("text_config", "llm_config", "language_config")
+ENCODERS = ("vision_config", "audio_config", "speech_config", "vit_config")
+OF_THE_WHOLE = ("model_type", "tie_word_embeddings", "quantization_config", "compression_config", "quantization")
+# how answers are sampled
+_OF_ANSWERS = """do_sample early_stopping length_penalty max_length min_length no_repeat_ngram_size num_beam_groups
+    num_beams num_return_sequences repetition_penalty diversity_penalty temperature top_k top_p typical_p
+    encoder_no_repeat_ngram_size exponential_decay_length_penalty suppress_tokens begin_suppress_tokens
+    forced_bos_token_id forced_eos_token_id remove_invalid_values tf_legacy_loss use_bfloat16"""
+WITHOUT_EFFECT = frozenset(f"{_OF_FILES} {_OF_TRAINING} {_OF_ANSWERS} {_READ}".split())
 
 
 def unread(config: Mapping[str, Any], read: Collection[str]) -> tuple[str, ...]:
@@ -36,3 +44,14 @@ def unread(config: Mapping[str, Any], read: Collection[str]) -> tuple[str, ...]:
         key for key, value in config.items() if not (key in read or key in WITHOUT_EFFECT or value in (None, False))
     ]
     return (f"{CONFIG_FILE}: {', '.join(keys)}: not read, whatever that changes",) if keys else ()
+
+
+def language_model(config: Mapping[str, Any]) -> tuple[Mapping[str, Any], tuple[str, ...]]:
+    """The part of a file that says what writes the text, and what of a model that also sees or hears is not counted."""
+    text = next((table for key in TEXT_KEYS if isinstance(table := config.get(key), Mapping)), None)
+    if text is None:
+        return config, ()
+    whole = {key: config[key] for key in OF_THE_WHOLE if config.get(key) is not None and text.get(key) is None}
+    encoders = [key for key, table in config.items() if isinstance(table, Mapping) and key in ENCODERS]
+    doubt = f"{CONFIG_FILE}: {', '.join(encoders)}: encoders are counted neither in memory nor in time"
+    return {**text, **whole}, (doubt,) if encoders else ()

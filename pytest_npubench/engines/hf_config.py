@@ -15,16 +15,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from pytest_npubench.core.documents import json_value
 from pytest_npubench.core.regular_file import SMALL_BYTES, read_text
 from pytest_npubench.engines import shapes
-from pytest_npubench.engines.config_keys import CONFIG_FILE, unread
-from pytest_npubench.engines.layered_config import FAMILIES as LAYERED
+from pytest_npubench.engines.config_keys import CONFIG_FILE, language_model, unread
 from pytest_npubench.engines.layered_config import layered_shape
+from pytest_npubench.engines.layered_families import with_own_names
 from pytest_npubench.engines.shapes import Architecture, DecoderShape, ExpertShape, RopeScaling
 from pytest_npubench.engines.weight_bits import weight_bits
 from pytest_npubench.errors import ConfigError
@@ -160,9 +160,10 @@ def stated_context_tokens(model: str) -> int | None:
     if not _is_path(model):
         return None
     file = _file(Path(model))
-    given = read_config(file)
-    if given.get("model_type") in LAYERED:
-        return None if given.get("max_position_embeddings") is None else _whole(given, "max_position_embeddings", file)
+    given, _ = language_model(read_config(file))
+    if not _is_run_here(given):
+        context = with_own_names(given).get("max_position_embeddings")
+        return None if context is None else _whole({"context": context}, "context", file)
     family, config = _completed(given, file)
     limits = []
     if _figure(config, "max_position_embeddings") != MISSING:
@@ -197,8 +198,9 @@ def read_shape(path: Path) -> DecoderShape:
     """
     file = _file(path)
     name = file.resolve().parent.name if file.name == CONFIG_FILE else file.stem
-    config = read_config(file)
-    return layered_shape(config, name, file) or shape_of(config, name, file)
+    config, doubts = language_model(read_config(file))
+    shape = shape_of(config, name, file) if _is_run_here(config) else layered_shape(config, name, file)
+    return replace(shape, doubts=(*shape.doubts, *doubts))
 
 
 def shape_of(config: Config, name: str, path: Path) -> DecoderShape:
@@ -290,11 +292,15 @@ def check_config(config: Config, shape: DecoderShape, path: Path) -> None:
             raise ConfigError(f"{path}: {_shown(key)} is {read!r}; {shape.name} wants {wanted!r}")
 
 
+def _is_run_here(config: Config) -> bool:
+    return any(config.get("model_type") == family.model_type for family in FAMILIES)
+
+
 def _family(config: Config, path: Path) -> ModelFamily:
     for family in FAMILIES:
         if config.get("model_type") == family.model_type or config.get("architectures") == [family.class_name]:
             return family
-    types = ", ".join((*(family.model_type for family in FAMILIES), *LAYERED))
+    types = ", ".join(family.model_type for family in FAMILIES)
     raise ConfigError(f"{path}: model_type is {config.get('model_type', MISSING)!r}; want one of {types}")
 
 

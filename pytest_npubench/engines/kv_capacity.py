@@ -9,6 +9,8 @@ Worked example: qwen3-30b-a3b in bf16 on two H100s of 80 GB: (160e9 x 0.9 - 61.0
 
 from __future__ import annotations
 
+from math import ceil
+
 from pytest_npubench.core.figures import DTYPES
 from pytest_npubench.core.hardware import HardwareSpec
 from pytest_npubench.engines.shapes import DecoderShape
@@ -30,6 +32,15 @@ def kv_copies(shape: DecoderShape, tensor_parallel: int) -> float:
     """How often keys and values lie on the devices of a group: more often than once where there are fewer key-value
     heads than devices, as those of DeepSeek, whose cache is of all heads together."""
     return max(1.0, tensor_parallel / shape.num_kv_heads)
+
+
+def state_tokens(shape: DecoderShape, *, tensor_parallel: int, dtype: str, kv_dtype: str | None = None) -> int:
+    """Tokens of keys and values that take as much memory as what a request keeps whatever its length.
+
+    Worked example: Qwen3.5-35B-A3B's states of 64.9 MB (30 layers, in fp32) are 3,169 tokens of 20,480 bytes in bf16.
+    """
+    token_bytes = shape.kv_bytes_per_token(dtype_bytes(kv_dtype or dtype)) * kv_copies(shape, tensor_parallel)
+    return ceil(shape.state_bytes(dtype_bytes(dtype)) / token_bytes)
 
 
 def default_kv_capacity_tokens(

@@ -1,93 +1,101 @@
-"""config.json of families whose layers differ: attention over compressed keys and values, windows on some layers, dense
-layers before those with experts, shared experts. They are read to plan with; no engine here runs them.
+"""config.json of decoders whose layers differ: attention over compressed keys and values, windows or states of fixed
+size on some layers, dense layers before those with experts, shared experts. They are read to plan with; no engine here
+runs them.
 
-A layer is counted (decoder_layers.py) from the keys that its family has. What a key that is left out means is stated in
-the family's `missing`, as transformers has it; kimi_k2 is DeepSeek-V3's class under another name.
+A layer is counted (decoder_layers.py, state_layers.py) from keys alone; layer_pattern.py says what each layer has, and
+layered_families.py what no key says.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pytest_npubench.engines.config_keys import CONFIG_FILE, unread
-from pytest_npubench.engines.decoder_layers import LayerShape, grouped_attention, latent_attention
+from pytest_npubench.engines.decoder_layers import NO_MIXER, LayerShape, Mixer
+from pytest_npubench.engines.layer_mixers import MixerFigures
+from pytest_npubench.engines.layer_pattern import (
+    PATTERN_KEYS,
+    UnknownLayer,
+    has_dense_block,
+    has_experts,
+    mixer_kind,
+)
+from pytest_npubench.engines.layered_families import FAMILIES, GIVEN_NAMES, LayeredFamily, with_own_names
 from pytest_npubench.engines.shapes import DecoderShape, ExpertShape
 from pytest_npubench.engines.weight_bits import weight_bits
 from pytest_npubench.errors import ConfigError
 
 Config = Mapping[str, Any]
-MOST = 10**8
-LATENT = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
-_FIGURES = """vocab_size hidden_size num_hidden_layers num_attention_heads num_key_value_heads head_dim
-    intermediate_size
-    rms_norm_eps rope_theta tie_word_embeddings attention_bias q_lora_rank kv_lora_rank qk_nope_head_dim
-    qk_rope_head_dim v_head_dim n_routed_experts num_experts moe_intermediate_size n_shared_experts
-    shared_expert_intermediate_size first_k_dense_replace moe_layer_freq mlp_only_layers decoder_sparse_step
-    sliding_window sliding_window_pattern _sliding_window_pattern layer_types qkv_bias"""
-# which experts are chosen, how, and what is done with the results: the same work whatever they say
-_OF_VALUES = """hidden_act hidden_activation norm_topk_prob routed_scaling_factor n_group topk_group topk_method
-    scoring_func seq_aux aux_loss_alpha ep_size rope_interleave query_pre_attn_scalar final_logit_softcapping
-    attn_logit_softcapping rope_local_base_freq cache_implementation output_router_logits clip_qkv"""
-READ = frozenset(f"{_FIGURES} {_OF_VALUES}".split())
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LayeredFamily:
-    """num_norms: of a layer, each of the hidden width. qk_norm: over each head, or over all heads together. experts:
-    the key of their number. missing: what the class takes for a key that a file leaves out."""
-
-    class_name: str
-    num_norms: int = 2
-    qk_norm: Literal["", "head", "all"] = ""
-    qkv_bias: bool = False
-    experts: str = ""
-    width: str = "moe_intermediate_size"
-    has_shared_gate: bool = False
-    missing: Mapping[str, Any] = field(default_factory=dict)
-
-
-FAMILIES: Mapping[str, LayeredFamily] = {
-    "deepseek_v2": LayeredFamily(class_name="DeepseekV2ForCausalLM", experts="n_routed_experts"),
-    "deepseek_v3": LayeredFamily(class_name="DeepseekV3ForCausalLM", experts="n_routed_experts"),
-    "kimi_k2": LayeredFamily(class_name="DeepseekV3ForCausalLM", experts="n_routed_experts"),
-    "glm4_moe": LayeredFamily(class_name="Glm4MoeForCausalLM", experts="n_routed_experts"),
-    "qwen2_moe": LayeredFamily(
-        class_name="Qwen2MoeForCausalLM", qkv_bias=True, experts="num_experts", has_shared_gate=True
-    ),
-    "olmoe": LayeredFamily(
-        class_name="OlmoeForCausalLM", qk_norm="all", experts="num_experts", width="intermediate_size"
-    ),
-    "olmo2": LayeredFamily(class_name="Olmo2ForCausalLM", qk_norm="all"),
-    "gemma2": LayeredFamily(
-        class_name="Gemma2ForCausalLM",
-        num_norms=4,
-        missing={"tie_word_embeddings": True, "head_dim": 256, "sliding_window": 4096, "sliding_window_pattern": 2},
-    ),
-    "gemma3_text": LayeredFamily(
-        class_name="Gemma3ForCausalLM",
-        num_norms=4,
-        qk_norm="head",
-        missing={"tie_word_embeddings": True, "head_dim": 256, "sliding_window": 4096, "sliding_window_pattern": 6},
-    ),
+SEARCHED_STEP = 256
+"""A width of Nemotron-NAS is a multiple of this."""
+LANGUAGE_MODELS = ("ForCausalLM", "ForConditionalGeneration")
+# what of a file changes the answer, and is not modelled
+NOT_MODELLED: Mapping[str, str] = {
+    "compress_ratios": "attention over merged keys",
+    "sparse_attention_config": "attention to chosen blocks of the cache",
+    "attn_res_block_size": "attention over the residuals of earlier layers",
+    "altup_num_inputs": "several residual streams",
+    "hc_mult": "several residual streams",
+    "use_mla": "compressed keys and values without their ranks",
+    "cla_share_factor": "keys and values that groups of layers share",
+    "num_loops": "layers that run several times",
 }
+_FIGURES = """vocab_size hidden_size num_hidden_layers num_attention_heads num_key_value_heads head_dim v_head_dim
+    intermediate_size dense_intermediate_size tie_word_embeddings attention_bias attention_out_bias qkv_bias mlp_bias
+    use_bias bias use_qk_norm qk_norm_type q_lora_rank kv_lora_rank qk_nope_head_dim qk_rope_head_dim index_topk
+    index_n_heads index_head_dim indexer_types index_topk_freq index_skip_topk_offset index_topk_pattern num_experts
+    moe_intermediate_size n_shared_experts shared_expert_intermediate_size moe_latent_size sliding_window
+    use_sliding_window attention_chunk_size swa_num_attention_heads swa_num_key_value_heads swa_head_dim
+    swa_v_head_dim add_swa_attention_sink_bias add_full_attention_sink_bias global_head_dim num_global_key_value_heads
+    attention_k_eq_v num_kv_shared_layers use_double_wide_mlp enable_moe_block hidden_size_per_layer_input
+    vocab_size_per_layer_input mamba_num_heads mamba_head_dim mamba_d_ssm ssm_state_size n_groups conv_kernel expand
+    use_conv_bias mamba_proj_bias mamba_rms_norm mamba_dt_rank mamba_ssm_dtype linear_num_value_heads
+    linear_num_key_heads linear_key_head_dim linear_value_head_dim linear_conv_kernel_dim conv_L_cache conv_bias
+    block_multiple_of block_ffn_dim_multiplier block_auto_adjust_ff_dim projectors_bias lm_head_bias block_configs
+    num_nextn_predict_layers mtp_layers_block_type mtp_transformer_layers attn_output_gate attention_output_gate gating
+    _norms per_layer_config linear_num_heads linear_head_dim
+    multi_query parallel_attn new_decoder_architecture num_ln_in_parallel_attn alibi"""
+# which experts are chosen, how, and what is done with values: the same work whatever they say
+_OF_VALUES = """hidden_act hidden_activation mlp_hidden_act activation mamba_hidden_act ffn_act_fn rms_norm_eps
+    layer_norm_eps layer_norm_epsilon layernorm_epsilon norm_eps norm_epsilon rope_theta rope_local_base_freq
+    swa_rope_theta rope_interleave indexer_rope_interleave rotary_dim use_mrope position_embedding_type no_rope_theta
+    norm_topk_prob routed_scaling_factor n_group topk_group topk_method scoring_func seq_aux aux_loss_alpha ep_size
+    use_routing_bias moe_router_dtype use_moe_router_bias moe_router_scaling_factor moe_router_use_sigmoid
+    moe_router_activation_func moe_renormalize num_expert_group use_grouped_topk use_expert_bias router_aux_loss_coef
+    query_pre_attn_scalar final_logit_softcapping attn_logit_softcapping cache_implementation output_router_logits
+    clip_qkv swiglu_limit swiglu_alpha swiglu_limits swiglu_limits_shared attention_value_scale qk_head_dim
+    use_bidirectional_attention output_gate_type attention_multiplier embedding_multiplier logits_scaling
+    residual_multiplier lm_head_multiplier mlp_multipliers key_multiplier attention_in_multiplier attention_out_multiplier
+    ssm_multipliers ssm_in_multiplier ssm_out_multiplier logit_scale attn_temperature_tuning floor_scale attn_scale
+    full_attn_alpha_factor full_attn_beta_factor linear_attn_alpha_factor linear_attn_beta_factor mlp_alpha_factor
+    mlp_beta_factor layernorm_full_attention_alpha layernorm_full_attention_beta layernorm_linear_attention_alpha
+    layernorm_linear_attention_beta layernorm_mlp_alpha layernorm_mlp_beta postnorm shared_moe_mode mla_use_nope
+    time_step_limit time_step_min time_step_max time_step_floor time_step_rank chunk_size mamba_chunk_size
+    use_mamba_kernels mamba_norm_before_gate rescale_prenorm_residual residual_in_fp32 num_logits_to_keep block_size
+    moe_shared_expert_overlap mtp_use_dedicated_embeddings use_mtp index_share_for_mtp_iteration moe_norm_min
+    moe_gate moe_capacity moe_jitter_eps moe_loss_weight moe_normalize_expert_weights input_jitter_noise
+    for_llm_class rope_scaling_factor"""
+READ = frozenset(f"{_FIGURES} {_OF_VALUES}".split()) | PATTERN_KEYS | {GIVEN_NAMES}
 
 
-def layered_shape(config: Config, name: str, path: Path) -> DecoderShape | None:
-    """The shape of a model of these families, None of another. Raises ConfigError naming path, key and value."""
-    family = FAMILIES.get(str(config.get("model_type")))
-    if family is None:
-        return None
-    if config.get("architectures") not in (None, [family.class_name]):
-        raise ConfigError(
-            f"{path}: architectures is {config['architectures']!r}; want [{family.class_name!r}]: other classes have "
-            "other layers"
-        )
-    figures = _Figures(config, family, path)
+def layered_shape(config: Config, name: str, path: Path) -> DecoderShape:
+    """The shape of a model, with the doubts of what is not counted. Raises ConfigError naming path, key and value."""
+    plain = with_own_names(config)
+    family = _family(plain, path)
+    figures = _Figures(plain, family, path)
     bits, doubts = weight_bits(config, path)
-    layers = tuple(figures.layer(index) for index in range(figures.whole("num_hidden_layers")))
+    try:
+        layers = tuple(figures.layer(index) for index in range(figures.num_layers))
+        draft_parameters, drafts = figures.drafts()
+    except UnknownLayer as error:
+        raise ConfigError(f"{path}: {error}") from None
+    windows = {layer.window for layer in layers if layer.window}
+    if len(windows) > 1:
+        raise ConfigError(f"{path}: windows of {sorted(windows)} tokens; want one width of all layers that have one")
+    if not any(layer.cached_values for layer in layers):
+        raise ConfigError(f"{path}: no layer keeps keys and values; want a model with attention")
     has_experts = any(layer.has_experts for layer in layers)
     if figures.is_latent and bits is not None:
         doubts = (*doubts, "projections of compressed keys and values are counted with the bits of all others")
@@ -100,115 +108,174 @@ def layered_shape(config: Config, name: str, path: Path) -> DecoderShape | None:
         num_heads=figures.num_heads,
         num_kv_heads=1 if figures.is_latent else figures.num_kv_heads,
         head_dim=figures.head_dim,
-        intermediate=figures.whole(family.width if has_experts else "intermediate_size"),
-        rope_theta=float(config.get("rope_theta") or 1e4),
-        rms_eps=float(config.get("rms_norm_eps") or 1e-6),
+        intermediate=figures.expert_width if has_experts else max(1, layers[0].dense_parameters // 3 // figures.hidden),
+        rope_theta=1e4,
+        rms_eps=1e-6,
         tied_embeddings=bool(figures.value("tie_word_embeddings", False)),
-        sliding_window=next((layer.window for layer in layers if layer.window), None),
+        sliding_window=next(iter(windows), None),
         experts=figures.experts if has_experts else None,
         layers=layers,
+        other_parameters=figures.other_parameters,
+        draft_parameters=draft_parameters,
         weight_bits=bits,
-        doubts=(*doubts, *unread(config, READ)),
+        doubts=(*doubts, *drafts, *figures.doubts(), *unread(plain, READ)),
     )
 
 
-class _Figures:
-    """The figures of one file."""
+def _family(config: Config, path: Path) -> LayeredFamily:
+    """What the file's class knows. Raises ConfigError for a class that is no language model, for what is not modelled,
+    and for a family that is not listed where keys of it are not read."""
+    model_type = str(config.get("model_type"))
+    family = FAMILIES.get(model_type)
+    unmodelled = [f"{key} ({why})" for key, why in NOT_MODELLED.items() if config.get(key) not in (None, False, 0, 1)]
+    if unmodelled:
+        raise ConfigError(f"{path}: model_type {model_type} has {'; '.join(unmodelled)}, which is not modelled")
+    classes = config.get("architectures")
+    prefixes = (family.classes if family else ()) or (_words(model_type),)
+    if classes is not None and not _is_language_model(classes, prefixes):
+        raise ConfigError(
+            f"{path}: architectures is {classes!r}; want [{prefixes[0] + LANGUAGE_MODELS[0]!r}] or another language "
+            "model of its family: other classes have other layers"
+        )
+    if family is None and (keys := unread(config, READ)):
+        raise ConfigError(f"{path}: model_type is {model_type!r}, a family that is not known here, and {keys[0]}")
+    return family or LayeredFamily()
 
-    def __init__(self, config: Config, family: LayeredFamily, path: Path) -> None:
-        self._config, self._family, self._path = config, family, path
-        self.is_latent = self.value("kv_lora_rank", None) is not None
-        self.hidden, self.num_heads = self.whole("hidden_size"), self.whole("num_attention_heads")
-        self.num_kv_heads = self.whole("num_key_value_heads", self.num_heads)
-        self.head_dim = self.whole("v_head_dim" if self.is_latent else "head_dim", self.hidden // self.num_heads)
 
-    def value(self, key: str, missing: Any) -> Any:
-        given = self._config.get(key)
-        return self._family.missing.get(key, missing) if given is None else given
+def _words(model_type: str) -> str:
+    return model_type.removesuffix("_text").replace("_", "").replace("-", "").replace(".", "").lower()
 
-    def whole(self, key: str, missing: Any = "missing") -> int:
-        """Raises ConfigError for what is no whole number above 0."""
-        figure = self.value(key, missing)
-        if not isinstance(figure, int) or isinstance(figure, bool) or not 1 <= figure <= MOST:
-            raise ConfigError(f"{self._path}: {key} is {figure!r}; want a whole number from 1 to {MOST}")
-        return figure
+
+def _is_language_model(classes: object, prefixes: tuple[str, ...]) -> bool:
+    if not isinstance(classes, list) or len(classes) != 1:
+        return False
+    for ending in LANGUAGE_MODELS:
+        prefix = str(classes[0]).removesuffix(ending)
+        if prefix != classes[0]:
+            return _words(prefix) in map(_words, prefixes)
+    return False
+
+
+class _Figures(MixerFigures):
+    """The layers of one file."""
+
+    @property
+    def expert_width(self) -> int:
+        return self.whole("moe_intermediate_size" if self.value("moe_intermediate_size", None) else "intermediate_size")
+
+    @property
+    def dense_width(self) -> int:
+        """Of a dense block: Granite's without experts is what stands beside experts elsewhere."""
+        beside = None if self._has_experts else self.value("shared_expert_intermediate_size", None)
+        key = "dense_intermediate_size" if self.value("dense_intermediate_size", None) else "intermediate_size"
+        return beside or self.whole(key)
 
     @property
     def experts(self) -> ExpertShape:
+        width = self.value("moe_latent_size", None) or self.hidden
+        parameters = self._family.matrices * width * self.expert_width
         return ExpertShape(
-            num_experts=self.whole(self._family.experts), experts_per_token=self.whole("num_experts_per_tok")
+            num_experts=self._num_experts,
+            experts_per_token=self.whole("num_experts_per_tok"),
+            parameters=None if parameters == 3 * self.hidden * self.expert_width else parameters,
         )
+
+    @property
+    def other_parameters(self) -> int:
+        """Beside layers, the vocabulary's tables and one norm."""
+        biases = bool(self.value("lm_head_bias", False)) * self.whole("vocab_size")
+        per_layer = (self.value("hidden_size_per_layer_input", 0) or 0) * self.num_layers
+        tables = per_layer and per_layer * (self.whole("vocab_size_per_layer_input") + self.hidden)
+        return biases + tables + per_layer // self.num_layers + (self._family.final_norms - 1) * self.hidden
+
+    def drafts(self) -> tuple[int, tuple[str, ...]]:
+        """Weights of the layers that predict further tokens, and what is said of them. Raises UnknownLayer."""
+        number = self.value("num_nextn_predict_layers", 0) or 0
+        if not number:
+            return 0, ()
+        kinds = self.value("mtp_layers_block_type", None)
+        if kinds is None:
+            layers = [self.layer(self.num_layers - 1)] * (self.value("mtp_transformer_layers", 1) or 1)
+        else:
+            like = _Figures({**self._config, "layer_types": kinds, "num_hidden_layers": len(kinds)}, *self._of)
+            layers = [like.layer(index) for index in range(len(kinds))]
+        experts = self._has_experts and self._num_experts * (
+            self.experts.parameters or 3 * self.hidden * self.expert_width
+        )
+        each = sum(layer.shared_parameters + layer.small_parameters + layer.has_experts * experts for layer in layers)
+        parameters = number * (each + 2 * self.hidden**2 + 3 * self.hidden)
+        return parameters, (
+            f"{number} layers that predict further tokens are counted in memory ({parameters / 1e9:.2f}e9 weights, "
+            "which an engine without speculation leaves out) and in no iteration",
+        )
+
+    def doubts(self) -> tuple[str, ...]:
+        doubts = []
+        if self._window is None and (window := self._stated_window):
+            doubts.append(f"windows of {window} tokens are no shorter than the context, and count as none")
+        elif self.value("sliding_window", None) is None and self.value("attention_chunk_size", None):
+            doubts.append(f"chunks of {self._window} tokens count as windows of as many: attention is counted double")
+        if self._config.get("model_type") not in FAMILIES:
+            doubts.append(
+                f"model_type {self._config.get('model_type')} is not known here: read by its keys, with Llama's norms"
+            )
+        return tuple(doubts)
 
     def layer(self, index: int) -> LayerShape:
-        """The layer at an index, from 0."""
-        attention = self._latent() if self.is_latent else self._grouped()
-        small = attention.pop("small_parameters") + self._family.num_norms * self.hidden
-        has_experts = self._has_experts(index)
+        """The layer at an index, from 0. Raises UnknownLayer."""
+        if (blocks := self.value("block_configs", None)) is not None:
+            return self._searched_layer(blocks[index])
+        kind = mixer_kind(self._patterned, index, has_state=self._has_state, has_window=self._has_windows)
+        mixer = self.mixer("both" if self._family.is_parallel else kind, index)
+        with_experts = self._has_experts and has_experts(self._patterned, index)
+        if with_experts:
+            dense = self._beside_experts()
+        else:
+            dense = self._dense_block(index) if has_dense_block(self._patterned, index) else 0
+        per_layer = self.value("hidden_size_per_layer_input", 0) or 0
+        norms = self.value("_norms", self._family.num_norms) + with_experts * self._family.expert_norms
+        small = (norms + bool(per_layer)) * self.hidden
+        small += with_experts * self._family.has_router_bias * self._num_experts
+        if dense and self.value("mlp_bias", False):
+            width = dense // self._family.matrices // self.hidden
+            small += (self._family.matrices - 1) * width + self.hidden
         return LayerShape(
-            **attention,
-            small_parameters=small,
-            dense_parameters=self._shared_experts()
-            if has_experts
-            else 3 * self.hidden * self.whole("intermediate_size"),
-            router_parameters=self._router() if has_experts else 0,
-            has_experts=has_experts,
-            window=self.whole("sliding_window") if self._has_window(index) else None,
+            **mixer | Mixer(small_parameters=mixer["small_parameters"] + small),
+            dense_parameters=dense + 2 * self.hidden * per_layer,
+            router_parameters=with_experts * self.hidden * self._num_experts,
+            has_experts=with_experts,
+            window=self._window if kind == "window" or self._has_index else None,
         )
 
-    def _latent(self) -> dict[str, int]:
-        kv_rank, nope, rope, value = map(self.whole, LATENT)
-        rank = self.value("q_lora_rank", None)
-        return latent_attention(
-            hidden=self.hidden,
-            num_heads=self.num_heads,
-            query_rank=None if rank is None else self.whole("q_lora_rank"),
-            kv_rank=kv_rank,
-            nope=nope,
-            rope=rope,
-            value=value,
+    def _searched_layer(self, block: Mapping[str, Any]) -> LayerShape:
+        """Of a decoder whose blocks were chosen one by one (Nemotron-NAS)."""
+        attention, forward = block["attention"], block["ffn"]
+        if attention.get("no_op"):
+            mixer = NO_MIXER
+        elif attention.get("replace_with_linear"):
+            mixer = NO_MIXER | Mixer(attention_parameters=self.hidden**2)
+        else:
+            kv_heads = self.num_heads // attention["n_heads_in_group"]
+            mixer = self.grouped(self.num_heads, kv_heads, self.head_dim, self.head_dim)
+        dense = 0
+        if forward.get("replace_with_linear"):
+            dense = self.hidden**2
+        elif not forward.get("no_op"):
+            wanted = int(2 * forward["ffn_mult"] * self.hidden / 3)
+            dense = 3 * self.hidden * (-(-wanted // SEARCHED_STEP) * SEARCHED_STEP)
+        norms = self.hidden * (bool(mixer["attention_parameters"]) + bool(dense))
+        return LayerShape(**mixer | Mixer(small_parameters=mixer["small_parameters"] + norms), dense_parameters=dense)
+
+    def _dense_block(self, index: int) -> int:
+        is_double = bool(self.value("use_double_wide_mlp", False)) and self._shares_kv(index)
+        return (1 + is_double) * self._family.matrices * self.hidden * self.dense_width
+
+    def _beside_experts(self) -> int:
+        """Matrices of the feed-forward part that are no expert's: shared experts, their gate, and what brings a token
+        to the experts' width and back."""
+        shared = self.value("shared_expert_intermediate_size", 0) or (
+            (self.value("n_shared_experts", 0) or 0) * self.expert_width
         )
-
-    def _grouped(self) -> dict[str, int]:
-        heads, kv_heads, width = self.num_heads, self.num_kv_heads, self.head_dim
-        if heads % kv_heads:
-            raise ConfigError(f"{self._path}: num_key_value_heads is {kv_heads}; want a divisor of {heads}")
-        has_bias = self._family.qkv_bias if self.value("qkv_bias", None) is None else bool(self.value("qkv_bias", None))
-        has_bias = has_bias or bool(self.value("attention_bias", False))
-        norms = {"": 0, "head": 2 * width, "all": (heads + kv_heads) * width}[self._family.qk_norm]
-        if self.value("use_qk_norm", False):
-            norms = 2 * width
-        fields = grouped_attention(hidden=self.hidden, num_heads=heads, num_kv_heads=kv_heads, head_dim=width)
-        return fields | {"small_parameters": norms + has_bias * (heads + 2 * kv_heads) * width}
-
-    def _has_experts(self, index: int) -> bool:
-        if not self._family.experts or self.value(self._family.experts, None) is None:
-            return False
-        first, every = self.value("first_k_dense_replace", 0), self.value("moe_layer_freq", 1)
-        step = self.value("decoder_sparse_step", 1)
-        return (
-            index >= first
-            and index % every == 0
-            and index not in self.value("mlp_only_layers", ())
-            and (index + 1) % step == 0
-        )
-
-    def _shared_experts(self) -> int:
-        width = self.value("shared_expert_intermediate_size", 0) or (
-            (self.value("n_shared_experts", 0) or 0) * self.whole(self._family.width)
-        )
-        return 3 * self.hidden * int(width) + (self.hidden if self._family.has_shared_gate else 0)
-
-    def _router(self) -> int:
-        return self.hidden * self.whole(self._family.experts)
-
-    def _has_window(self, index: int) -> bool:
-        kinds = self.value("layer_types", None)
-        if kinds is not None:
-            kind = kinds[index] if isinstance(kinds, list) and index < len(kinds) else None
-            if kind not in ("full_attention", "sliding_attention"):
-                raise ConfigError(
-                    f"{self._path}: layer_types has {kind!r} for layer {index}; want full or sliding ones"
-                )
-            return bool(kind == "sliding_attention")
-        pattern = self.value("sliding_window_pattern", self.value("_sliding_window_pattern", None))
-        return pattern is not None and (index + 1) % int(pattern) != 0
+        width = shared + (self.dense_width if self._family.has_dense_beside else 0)
+        latent = 2 * self.hidden * (self.value("moe_latent_size", 0) or 0)
+        return self._family.matrices * self.hidden * width + self._family.has_shared_gate * self.hidden + latent

@@ -41,10 +41,12 @@ class RopeScaling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpertShape:
-    """Every layer has num_experts feed-forward blocks, of which each token takes experts_per_token."""
+    """Layers have num_experts feed-forward blocks, of which each token takes experts_per_token. parameters: of one,
+    where these are no three matrices of the hidden width."""
 
     num_experts: int
     experts_per_token: int
+    parameters: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,8 +58,9 @@ class DecoderShape:
     qkv_bias Qwen2's bias of queries, keys and values (arXiv 2407.10671). architecture "gpt-oss": attention sinks,
     biases everywhere, YaRN, a clamped SwiGLU, and sliding_window on every other layer, the first one included
     (gpt-oss model card). layers: of a decoder whose layers differ, or whose attention is another; no engine here runs
-    it. num_kv_heads is then 1 where the cache is of all heads together. weight_bits: of a checkpoint whose weights are
-    quantised. doubts: what its file says that is not counted, in words.
+    it. num_kv_heads is then 1 where the cache is of all heads together. other_parameters: beside layers, tables and
+    one norm; draft_parameters: of layers that predict further tokens, which are in memory alone. weight_bits: of a
+    checkpoint whose weights are quantised. doubts: what its file says that is not counted, in words.
     """
 
     name: str
@@ -79,6 +82,8 @@ class DecoderShape:
     sliding_window: int | None = None
     experts: ExpertShape | None = None
     layers: tuple[LayerShape, ...] = ()
+    other_parameters: int = 0
+    draft_parameters: int = 0
     weight_bits: WeightBits | None = None
     doubts: tuple[str, ...] = ()
 
@@ -98,7 +103,7 @@ class DecoderShape:
     @property
     def expert_parameters(self) -> int:
         """Gate, up and down projection of one feed-forward block; biases are left out, as the papers count."""
-        return 3 * self.hidden * self.intermediate
+        return (self.experts and self.experts.parameters) or 3 * self.hidden * self.intermediate
 
     def expert_bytes(self, dtype_bytes: float) -> int:
         """Bytes of one expert's weights: what activating it loads (0 in a dense decoder: nothing is chosen)."""
@@ -107,7 +112,9 @@ class DecoderShape:
     def _matrix_bytes(self, dtype_bytes: float, *, is_attention: bool = False) -> float:
         """Of one weight of a layer's matrices; dtype_bytes where they are not quantised."""
         bits = self.weight_bits
-        return dtype_bytes if bits is None or (is_attention and not bits.is_attention_quantised) else bits.bits / 8
+        if bits is None or (is_attention and not bits.is_attention_quantised):
+            return dtype_bytes
+        return ((is_attention and bits.attention_bits) or bits.bits) / 8
 
     def shared_bytes(self, layer: LayerShape, dtype_bytes: float) -> float:
         """Of the matrices of a layer that every token uses. Routers are never quantised."""
@@ -122,32 +129,26 @@ class DecoderShape:
 
     def weight_bytes(self, dtype_bytes: float) -> float:
         """Of all weights, of which those that are not quantised take dtype_bytes each."""
-        if self.weight_bits is None:
-            return self.num_parameters * dtype_bytes
-        experts = self.num_experts * self.expert_bytes(dtype_bytes)
-        layers = sum(
-            self.shared_bytes(layer, dtype_bytes) + layer.small_parameters * dtype_bytes + layer.has_experts * experts
-            for layer in self.all_layers
-        )
+        layers = sum(self.shared_bytes(layer, dtype_bytes) for layer in self.all_layers)
+        small = sum(layer.small_parameters for layer in self.all_layers) + self.hidden + self.other_parameters
+        experts = self.num_experts * self.expert_bytes(dtype_bytes) * self._num_expert_layers
         tables = (1 if self.tied_embeddings else 2) * self.head_bytes(dtype_bytes)
-        return layers + tables + self.hidden * dtype_bytes
+        return layers + experts + tables + small * dtype_bytes + self.draft_parameters * self._matrix_bytes(dtype_bytes)
 
     @property
     def all_layers(self) -> tuple[LayerShape, ...]:
         """From the first to the last; of a decoder whose layers are alike all the same, but for gpt-oss's windows."""
         if self.layers:
             return self.layers
+        mixer = grouped_attention(
+            hidden=self.hidden, num_heads=self.num_heads, num_kv_heads=self.num_kv_heads, head_dim=self.head_dim
+        )
+        mixer["small_parameters"] = self.norm_parameters_per_layer + self.bias_parameters_per_layer
         alike = partial(
             LayerShape,
-            **grouped_attention(
-                hidden=self.hidden,
-                num_heads=self.num_heads,
-                num_kv_heads=self.num_kv_heads,
-                head_dim=self.head_dim,
-            ),
+            **mixer,
             dense_parameters=self.expert_parameters if self.is_dense else 0,
             router_parameters=0 if self.is_dense else self.hidden * self.num_experts,
-            small_parameters=self.norm_parameters_per_layer + self.bias_parameters_per_layer,
             has_experts=not self.is_dense,
         )
         windows = (self.sliding_window, None) if self.sliding_window else (None,)
@@ -156,8 +157,12 @@ class DecoderShape:
     @property
     def mean_experts(self) -> float:
         """Experts of a layer, on average over all layers; 1 in a dense decoder."""
+        return 1.0 if self.is_dense else self.num_experts * self._num_expert_layers / self.num_layers
+
+    @property
+    def _num_expert_layers(self) -> int:
         first, stop = self.expert_layers(0, self.num_layers)
-        return 1.0 if self.is_dense else self.num_experts * (stop - first) / self.num_layers
+        return stop - first
 
     def expert_layers(self, first: int, stop: int) -> tuple[int, int]:
         """Layers [first, stop) counted among those with experts; as they are where all layers are alike."""
@@ -196,13 +201,11 @@ class DecoderShape:
 
     @property
     def num_parameters(self) -> int:
-        """All weights, embeddings, norms and biases included."""
-        tables = 1 if self.tied_embeddings else 2
-        experts = 0 if self.is_dense else self.num_experts * self.expert_parameters
-        layers = sum(
-            layer.shared_parameters + layer.small_parameters + layer.has_experts * experts for layer in self.all_layers
-        )
-        return layers + tables * self.vocab_size * self.hidden + self.hidden
+        """All weights but those of drafts, embeddings, norms and biases included."""
+        tables = self.vocab_size * self.hidden * (1 if self.tied_embeddings else 2)
+        layers = sum(layer.shared_parameters + layer.small_parameters for layer in self.all_layers)
+        experts = 0 if self.is_dense else self._num_expert_layers * self.num_experts * self.expert_parameters
+        return layers + experts + tables + self.hidden + self.other_parameters
 
     @property
     def num_active_parameters(self) -> int:
@@ -212,8 +215,7 @@ class DecoderShape:
 
     @property
     def _active_expert_parameters(self) -> int:
-        first, stop = self.expert_layers(0, self.num_layers)
-        return 0 if self.is_dense else (stop - first) * self.experts_per_token * self.expert_parameters
+        return 0 if self.is_dense else self._num_expert_layers * self.experts_per_token * self.expert_parameters
 
     @property
     def expert_share(self) -> float:
@@ -222,12 +224,19 @@ class DecoderShape:
 
     def kv_bytes_per_token(self, dtype_bytes: float) -> int:
         """Bytes of keys and values one token leaves in the cache, over all layers, windows not subtracted."""
-        return int(sum(layer.kv_values for layer in self.all_layers) * dtype_bytes)
+        return int(sum(layer.cached_values for layer in self.all_layers) * dtype_bytes)
+
+    def state_bytes(self, dtype_bytes: float) -> float:
+        """Bytes that a request keeps whatever its length, over all layers."""
+        return sum(layer.state_bytes(dtype_bytes) for layer in self.layers)
 
 
 _LLAMA3_ROPE = RopeScaling(factor=32.0, low_freq_factor=1.0, high_freq_factor=4.0, original_context=8192)
 
 _qwen3 = partial(DecoderShape, rope_theta=1_000_000.0, rms_eps=1e-6, qk_norm=True)
+_small = partial(
+    _qwen3, vocab_size=2048, hidden=512, num_layers=8, num_heads=8, num_kv_heads=2, head_dim=64, tied_embeddings=True
+)
 _gpt_oss = partial(DecoderShape, rope_theta=150_000.0, rms_eps=1e-5, architecture="gpt-oss")
 
 _SHAPES = (
@@ -331,30 +340,16 @@ _SHAPES = (
         head_dim=128,
         intermediate=12_288,
     ),
-    _qwen3(
+    _small(
         name="small-moe",
         source="ours: 403 MB of experts in fp32, a dozen times the last-level cache of a server CPU's core complex",
-        vocab_size=2048,
-        hidden=512,
-        num_layers=8,
-        num_heads=8,
-        num_kv_heads=2,
-        head_dim=64,
         intermediate=256,
-        tied_embeddings=True,
         experts=ExpertShape(num_experts=32, experts_per_token=4),
     ),
-    _qwen3(
+    _small(
         name="small-dense",
         source="ours: small-moe with one feed-forward block of the size a token's experts have together",
-        vocab_size=2048,
-        hidden=512,
-        num_layers=8,
-        num_heads=8,
-        num_kv_heads=2,
-        head_dim=64,
         intermediate=1024,
-        tied_embeddings=True,
     ),
     _gpt_oss(
         name="small-gpt-oss",

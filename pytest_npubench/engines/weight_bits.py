@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ LISTS = ("ignore", "ignored_layers", "modules_to_not_convert", "exclude_modules"
 """Keys of the names of modules that stay as they are."""
 ALWAYS_KEPT = re.compile(r"lm_head|embed|norm|gate(?!_proj|_up)|router|vision|visual|multi_modal|mtp|conv1d|score")
 OF_ATTENTION = re.compile(r"attn|attention")
+OF_FORWARD = re.compile(r"mlp|expert|ffn|feed_forward")
 OF_LAYER = re.compile(r"layers\.\d")
 SCALE_BITS = 16
 FP8_ALGORITHMS = ("FP8", "FP8_PER_TENSOR", "FP8_PB_WO", "FP8_PB_REAL", "FP8_PER_CHANNEL_PER_TOKEN")
@@ -30,10 +31,12 @@ FP8_ALGORITHMS = ("FP8", "FP8_PER_TENSOR", "FP8_PB_WO", "FP8_PB_REAL", "FP8_PER_
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightBits:
     """bits: of a quantised weight, with its part of scales and zero points. compute: the dtype of its products, where
-    that is not the model's. Attention and the output's projection stay as they are unless said otherwise."""
+    that is not the model's. attention_bits: of attention's weights, and of what stands in its place, where they have
+    others. Attention and the output's projection stay as they are unless said otherwise."""
 
     method: str
     bits: float
+    attention_bits: float | None = None
     compute: str | None = None
     is_attention_quantised: bool = True
     is_head_quantised: bool = False
@@ -74,14 +77,8 @@ def weight_bits(config: Config, file: Path) -> tuple[WeightBits | None, tuple[st
         doubts.append(f"{key} has scales for keys and values of {shown} bits; they are so with --kv-dtype alone")
     shown_bits = f"{bits.bits:.4g} bits a weight ({method})"
     said = f"the config's {shown_bits} are taken, but for embeddings, norms and what it leaves as it is"
-    kept_bits = WeightBits(
-        method=method,
-        bits=bits.bits,
-        compute=bits.compute,
-        is_attention_quantised=not is_attention_kept,
-        is_head_quantised=bits.is_head_quantised,
-    )
-    return kept_bits, (said, *doubts)
+    is_quantised = bits.is_attention_quantised and not is_attention_kept
+    return replace(bits, method=method, is_attention_quantised=is_quantised), (said, *doubts)
 
 
 def _of_layer(name: str) -> bool:
@@ -153,15 +150,32 @@ def _bitsandbytes(table: Config) -> WeightBits:
 
 def _modelopt(table: Config) -> WeightBits:
     algorithm = str((table.get("quantization") or table).get("quant_algo") or table.get("quant_algo")).upper()
+    if algorithm == "MIXED_PRECISION":
+        return _mixed(table["quantized_layers"])
     if algorithm in FP8_ALGORITHMS:
         return WeightBits(method="", bits=8, compute="fp8")
-    if algorithm in ("NVFP4", "NVFP4_AWQ", "W4A4_NVFP4"):
-        return WeightBits(method="", bits=4 + 8 / 16, compute="fp8")
+    if algorithm in ("NVFP4", "NVFP4_AWQ", "W4A4_NVFP4", "W4A16_NVFP4"):
+        return WeightBits(method="", bits=4 + 8 / 16, compute=None if "A16" in algorithm else "fp8")
     if algorithm in ("INT8_SQ", "W8A8_SQ_PER_CHANNEL", "W8A8"):
         return WeightBits(method="", bits=8, compute="int8")
     if algorithm in ("W4A16_AWQ", "W4A8_AWQ", "INT4_AWQ"):
         return WeightBits(method="", bits=4 + SCALE_BITS / (table.get("group_size") or 128))
     raise ValueError(f"quant_algo is {algorithm}")
+
+
+def _mixed(layers: Config) -> WeightBits:
+    """The widest of the modules of feed-forward parts, and of those of attention. The output's projection counts as it
+    is without: the embeddings, which are as large, are not quantised."""
+    read = {name: _modelopt(each) for name, each in layers.items()}
+    forward, attention = (
+        [bits for name, bits in read.items() if _of_layer(name) and bool(OF_FORWARD.search(name)) == is_forward]
+        for is_forward in (True, False)
+    )
+    return replace(
+        max(forward, key=lambda each: each.bits),
+        attention_bits=max((each.bits for each in attention), default=None),
+        is_attention_quantised=bool(attention),
+    )
 
 
 def _named(table: Config) -> WeightBits:

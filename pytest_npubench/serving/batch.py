@@ -81,11 +81,14 @@ class Batch:
     def check(self, request: ServingRequest) -> None:
         """Raises WorkloadError for a request that could never be served, whatever else is running."""
         peak_kv_tokens = request.total_tokens - 1
-        if peak_kv_tokens > self.blocks.capacity_tokens:
+        if self.blocks.blocks_for(peak_kv_tokens) > self.blocks.num_blocks:
+            states = (
+                f", of which a request's states take {self.blocks.state_blocks}" if self.blocks.state_blocks else ""
+            )
             raise WorkloadError(
                 f"request {request.id}: {request.prompt_tokens} prompt and {request.output_tokens} output tokens keep "
                 f"{peak_kv_tokens} tokens in the KV cache, which holds {self.blocks.capacity_tokens} "
-                f"({self.blocks.num_blocks} blocks of {self.blocks.block_size_tokens})"
+                f"({self.blocks.num_blocks} blocks of {self.blocks.block_size_tokens}{states})"
             )
 
     def add(self, request: ServingRequest, now_s: float) -> None:
@@ -247,7 +250,7 @@ class Batch:
         if not self.waiting or self._dropped or len(self.admitted) >= self.max_batch_size:
             return 0
         member = self.waiting[0]
-        num_blocks = -(-(member.peak_kv_tokens if whole else member.prompt_tokens) // self.blocks.block_size_tokens)
+        num_blocks = self.blocks.blocks_for(member.peak_kv_tokens if whole else member.prompt_tokens)
         return num_blocks if self.blocks.num_free_wanted(member, num_blocks) <= self.blocks.num_free else 0
 
     def _hold(self, member: BatchMember, num_blocks: int) -> None:
@@ -263,7 +266,8 @@ class Batch:
         member.decodes_from_step = self.step
         member.finishes_at_step = self.step + member.remaining_tokens - 1
         self.finishes.put(member.finishes_at_step, member)
-        free_tokens = member.num_blocks * self.blocks.block_size_tokens - member.prompt_tokens
+        of_tokens = member.num_blocks - self.blocks.state_blocks
+        free_tokens = of_tokens * self.blocks.block_size_tokens - member.prompt_tokens
         # unless it will have ended by then: the last step it decodes at is the one before it finishes
         if self.step + free_tokens < member.finishes_at_step:
             if free_tokens:

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 class KvBlocks:
     """The paged KV cache as a count: free blocks out of `num_blocks`. Raises ConfigError for a size below 1.
 
-    A prompt of P tokens that generates n keeps at most P + n - 1 tokens: the last one is never fed back.
+    A prompt of P tokens that generates n keeps at most P + n - 1 tokens: the last one is never fed back. state_blocks
+    are what an admitted request takes beside its tokens, whatever their number: the states of layers that have no keys
+    and values. It is set before anybody arrives.
 
     Worked number: 100 tokens in blocks of 16 hold ceil(100 / 16) = 7 blocks (Kwon et al. 2023, section 4.1).
     """
@@ -29,13 +31,15 @@ class KvBlocks:
         self.num_blocks = num_blocks
         self.block_size_tokens = block_size_tokens
         self.num_free = num_blocks
+        self.state_blocks = 0
 
     @property
     def capacity_tokens(self) -> int:
         return self.num_blocks * self.block_size_tokens
 
     def blocks_for(self, num_tokens: int) -> int:
-        return -(-num_tokens // self.block_size_tokens)
+        """Blocks that a request of so many tokens holds."""
+        return self.state_blocks - (-num_tokens // self.block_size_tokens)
 
     def take(self, num_blocks: int) -> None:
         self.num_free -= num_blocks

@@ -54,11 +54,15 @@ def run(
     num_layers: int = 4,
     kv_blocks: int = 250,
     until_s: float | None = None,
+    state_blocks: int = 0,
     **settings: Any,
 ) -> Served:
-    """The load served to its end on a fake executor with exactly that KV cache."""
+    """The load served to its end on a fake executor with exactly that KV cache, of which each request takes
+    state_blocks beside those of its tokens."""
     load = OpenLoad(arriving) if isinstance(arriving, Sequence) else arriving
     scheduler = make_scheduler(policy, num_layers=num_layers, kv_blocks=kv_blocks, block_size_tokens=BLOCK, **settings)
+    for batch in [getattr(scheduler, side) for side in ("batch", "decode_batch") if hasattr(scheduler, side)]:
+        batch.blocks.state_blocks = state_blocks
     executor = executor_of(num_layers, kv_blocks)
     if scheduler.num_devices == 1:
         return Served(serve(load, scheduler, executor, VirtualClock(), until_s=until_s), executor, scheduler)

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
+from pytest_npubench.errors import WorkloadError
 from pytest_npubench.serving.clock import VirtualClock
 from pytest_npubench.serving.iteration import IterationPlan
 from pytest_npubench.serving.load import OpenLoad
@@ -33,8 +34,9 @@ def served(data: st.DataObject, names: Sequence[str] = ONE_DEVICE) -> tuple[list
     num_layers = data.draw(st.integers(1, 6), label="layers")
     arriving = data.draw(loads(), label="load")
     name, chosen = data.draw(policies(num_layers, names), label="policy")
-    kv_blocks = data.draw(capacities(arriving), label="blocks")
-    outcome = run(name, arriving, num_layers=num_layers, kv_blocks=kv_blocks, **chosen)
+    states = data.draw(st.sampled_from([0, 0, 1, 5]), label="blocks of states")
+    kv_blocks = data.draw(capacities(arriving), label="blocks") + states
+    outcome = run(name, arriving, num_layers=num_layers, kv_blocks=kv_blocks, state_blocks=states, **chosen)
     event(f"{name}, preempts: {any(record.num_preemptions for record in outcome.result.records)}")
     return arriving, outcome
 
@@ -69,6 +71,20 @@ def test_tokens_are_those_of_no_scheduler_at_all(data):
     }
     for record in outcome.result.records:
         assert len(record.token_times_s) == len(record.tokens) == record.output_tokens
+
+
+@pytest.mark.parametrize("policy", ["continuous", "chunked", "layered", "hybrid"])
+@pytest.mark.parametrize(("states", "together"), [(0, 6), (2, 4), (5, 2), (11, 1)])
+def test_states_take_blocks_as_long_as_a_request_is_admitted(policy, states, together):
+    """12 blocks; each of 6 requests has a block of tokens beside its states."""
+    outcome = run(policy, requests(*[(0, 3, 2)] * 6), kv_blocks=12, state_blocks=states)
+    assert max(len(plan.decode) for plan in outcome.plans) == together
+    assert outcome.scheduler.batch.blocks.num_free == 12
+
+
+def test_a_request_that_fits_without_its_states_alone_is_refused():
+    with pytest.raises(WorkloadError, match=r"12 blocks of 4, of which a request's states take 12\)"):
+        run("chunked", requests((0, 3, 2)), kv_blocks=12, state_blocks=12)
 
 
 @pytest.mark.parametrize("policy", ["continuous", "chunked", "layered", "hybrid"])

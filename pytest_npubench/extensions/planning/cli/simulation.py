@@ -86,7 +86,20 @@ class System:
     @property
     def most_tokens(self) -> int:
         """Of one request, prompt and answer together: what the model's context and the KV cache hold."""
-        return min(self.kv_capacity_tokens, self.context_tokens or self.kv_capacity_tokens)
+        room = self.kv_capacity_tokens - self.state_blocks * BLOCK_SIZE_TOKENS
+        return min(room, self.context_tokens or room)
+
+    @property
+    def state_blocks(self) -> int:
+        """Blocks that a request takes for states, beside those of its tokens."""
+        from pytest_npubench.engines.kv_capacity import state_tokens
+
+        if not self.shape.layers:
+            return 0
+        tokens = state_tokens(
+            self.shape, tensor_parallel=self.tensor_parallel, dtype=self.dtype, kv_dtype=self.kv_dtype
+        )
+        return -(-tokens // BLOCK_SIZE_TOKENS)
 
     @property
     def num_sharing(self) -> int:
@@ -157,6 +170,7 @@ class System:
                 keeps_preempted=self.keeps_blocks,
                 prefix_hit_fraction=self.prefix_hit_fraction,
             )
+        scheduler.batch.blocks.state_blocks = self.state_blocks
         return scheduler
 
     @property
@@ -254,6 +268,8 @@ def _on_two_halves(
         block_size_tokens=BLOCK_SIZE_TOKENS,
         **settings,  # type: ignore[arg-type] # its own checks name what is wrong
     )
+    for side in (scheduler.batch, scheduler.decode_batch):
+        side.blocks.state_blocks = half.state_blocks
     load = OpenLoad(requests)
     run = DisaggregatedRun(load, scheduler, pair) if watch is None else WatchedRun(load, scheduler, pair, watch)
     return run.serve()

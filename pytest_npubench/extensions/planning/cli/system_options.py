@@ -158,7 +158,8 @@ def system_of(arguments: argparse.Namespace, stated: Stated, *, may_exceed_memor
         is_capacity_guessed=is_guessed,
         seed=arguments.seed,
         is_asynchronous=bool(stated.is_asynchronous),
-        keeps_blocks=bool(stated.keeps_blocks) and not arguments.no_prefix_caching,
+        # the blocks of a preempted request are worth nothing without its states
+        keeps_blocks=bool(stated.keeps_blocks) and not arguments.no_prefix_caching and not shape.state_bytes(1),
         prefix_hit_fraction=0.0 if shares_prefixes else arguments.prefix_hit,
         shares_prefixes=shares_prefixes,
         context_tokens=stated_context_tokens(arguments.model),

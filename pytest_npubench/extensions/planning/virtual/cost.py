@@ -78,7 +78,8 @@ class CostModel:
 
     `head_*` and `iteration_s` are those of a whole iteration.
 
-    A `pair` is one query with one key, over all heads; `context` is one token whose keys and values are read.
+    A `pair` is one query with one key, over all heads; `context` is one token whose keys and values are read. `index_*`
+    are those of an index over all tokens, `state_*` of a state: what a token multiplies, what a row reads and writes.
     """
 
     is_affine: ClassVar[bool] = True
@@ -97,6 +98,11 @@ class CostModel:
     head_row_s: float
     iteration_s: float
     window: int | None
+    index_context_s: float = 0.0
+    index_read_s: float = 0.0
+    index_pair_s: float = 0.0
+    state_row_s: float = 0.0
+    state_move_s: float = 0.0
 
     def seconds(self, work: StepWork) -> float:
         """The passes one after the other, the vocabulary's projection and the host (step_cost.StepCost)."""
@@ -138,6 +144,8 @@ class CostModel:
         in a layer with a window) beside the prefill rows; so many experts are activated over these layers."""
         layers, windowed = num_layers
         attention_s = ((layers - windowed) * context_tokens + windowed * window_tokens) * self.context_s
+        if self.index_read_s or self.state_move_s:
+            attention_s += layers * self._index_and_state_s(rows, context_tokens, prefill)
         for _, first_token, num_tokens in prefill:
             rows += num_tokens
             # one layer's attention of tokens [first_token, first_token + num_tokens) over all before them
@@ -162,6 +170,16 @@ class CostModel:
             layer_rows * self.link_row_s,
             layers * self.layer_s,
         )
+
+    def _index_and_state_s(self, rows: int, context_tokens: float, prefill: Sequence[PrefillRow]) -> float:
+        """Of one layer: decode rows read the index of all their tokens and move their states; a prompt's row does so
+        once, and its tokens follow one another."""
+        seconds = context_tokens * self.index_context_s + rows * max(self.state_row_s, self.state_move_s)
+        for _, first_token, num_tokens in prefill:
+            pairs_s = num_tokens * (first_token + (num_tokens + 1) / 2) * self.index_pair_s
+            seconds += max(pairs_s, (first_token + num_tokens) * self.index_read_s)
+            seconds += max(num_tokens * self.state_row_s, self.state_move_s)
+        return seconds
 
     def sampling_s(self, num_rows: int) -> float:
         """The vocabulary's projection for the rows that get a token."""
@@ -207,7 +225,8 @@ def cost_model(
     expert_s = shape.expert_parameters * product_s / reach.grouped_gemm
     activated = tensor_parallel * num_sharing  # devices that share out what is activated
     kept = dtype_bytes(kv_dtype or dtype) / each * kv_copies(shape, tensor_parallel)
-    context_read_s = layer.kv_values * kept * streamed_s
+    context_read_s, index_read_s = (values * kept * streamed_s for values in (layer.kv_values, layer.index_values))
+    attended_s = product_s / reach.attention
     vocabulary = shape.vocab_size * shape.hidden
     return CostModel(
         shared_read_s=shape.shared_bytes(layer, each) / each * streamed_s,
@@ -215,16 +234,21 @@ def cost_model(
         expert_read_s=layer.has_experts * shape.expert_bytes(each) / activated / (memory_per_s * reach.memory),
         expert_row_s=layer.has_experts * shape.experts_per_token * expert_s,
         expert_tile_s=layer.has_experts * reach.tile_rows * expert_s / num_sharing,
-        context_s=max(context_read_s, layer.cached_products * product_s / reach.attention),
+        context_s=max(context_read_s, layer.cached_products * attended_s),
         context_read_s=context_read_s,
-        pair_s=layer.pair_products * product_s / reach.attention,
+        pair_s=layer.pair_products * attended_s,
         moved_row_s=moved_values_per_row(shape, tensor_parallel, layer) * each / (memory_per_s * reach.memory),
-        link_row_s=_link_row_s(shape, spec, tensor_parallel, num_sharing, each, reach),
+        link_row_s=layer.num_blocks / 2 * _link_row_s(shape, spec, tensor_parallel, num_sharing, each, reach),
         layer_s=_layer_s(layer, tensor_parallel, reach),
         head_read_s=shape.head_bytes(each) / each * streamed_s,
         head_row_s=vocabulary * product_s / reach.gemm,
         iteration_s=reach.iteration_s,
         window=layer.window,
+        index_context_s=max(index_read_s, layer.index_products * attended_s),
+        index_read_s=index_read_s,
+        index_pair_s=layer.index_products * attended_s,
+        state_row_s=layer.state_products * attended_s,
+        state_move_s=2 * layer.state_bytes(each) / each * streamed_s,
     )
 
 
@@ -244,13 +268,14 @@ def moved_values_per_row(shape: DecoderShape, tensor_parallel: int, layer: Layer
     Two norms with the residual: 8 hidden; into and out of attention: 2 hidden, queries, keys, values and the output
     twice each. Feed-forward: its input and output, gate and up written and read, their product written and read; with
     experts all of that for each of experts_per_token copies of the row, and the sum over them. Heads of compressed keys
-    and values count as those of the values.
+    and values count as those of the values. A layer of one block has one norm.
     """
-    heads = 4 * (shape.num_heads + shape.num_kv_heads) * shape.head_dim / tensor_parallel
     inside = 2 * layer.dense_parameters / shape.hidden / tensor_parallel  # 6 times the width
-    if not layer.has_experts:
-        return 10 * shape.hidden + heads + 2 * shape.hidden + inside
-    return 10 * shape.hidden + heads + inside + moved_expert_values_per_row(shape, tensor_parallel)
+    moved = 4 * layer.num_blocks * shape.hidden + 2 * layer.mixed_values / tensor_parallel + inside
+    moved += 2 * shape.hidden * bool(layer.attention_parameters)
+    if layer.has_experts:
+        return moved + moved_expert_values_per_row(shape, tensor_parallel)
+    return moved + 2 * shape.hidden * bool(layer.dense_parameters)
 
 
 def moved_expert_values_per_row(shape: DecoderShape, tensor_parallel: int) -> float:
@@ -274,7 +299,8 @@ def _link_row_s(
 
 def _layer_s(layer: LayerShape, devices: int, reach: Attainable) -> float:
     experts_s = reach.expert_layer_s if layer.has_experts else 0.0
-    return reach.layer_s + experts_s + (ALL_REDUCES_PER_LAYER * reach.all_reduce_s if devices > 1 else 0.0)
+    reduced_s = ALL_REDUCES_PER_LAYER * reach.all_reduce_s if devices > 1 else 0.0
+    return experts_s + layer.num_blocks / 2 * (reach.layer_s + reduced_s)
 
 
 def check_split(shape: DecoderShape, tensor_parallel: int) -> None:

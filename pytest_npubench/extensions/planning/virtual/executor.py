@@ -77,13 +77,16 @@ class VirtualExecutor:
         self._most_token_layers = kv_capacity_tokens * shape.num_layers
         self._expert_bytes = shape.expert_bytes(dtype_bytes(dtype))
         self._token_layer_bytes = shape.kv_bytes_per_token(dtype_bytes(kv_dtype or dtype)) / shape.num_layers
+        self._state_bytes = shape.state_bytes(dtype_bytes(dtype))
         self._hidden_bytes = HIDDEN_STATES_PER_TOKEN * shape.hidden * dtype_bytes(dtype)
 
     def share_prefixes(self, batch: Batch) -> None:
         """The batch's prompts share what they have in common, and it lies here once. Wanted before anybody arrives."""
+        state_blocks = batch.blocks.state_blocks
         batch.blocks = self._blocks = SharedBlocks(
             num_blocks=batch.blocks.num_blocks, block_size_tokens=self.block_size_tokens
         )
+        batch.blocks.state_blocks = state_blocks
 
     def begin(self, request: int, prompt_tokens: int, output_tokens: int) -> None:
         """Nothing to prepare: a request holds something once its rows run."""
@@ -100,9 +103,9 @@ class VirtualExecutor:
         self._tokens.drop(request)
 
     def export_kv(self, request: int) -> tuple[int, object]:
-        """Bytes of the request's keys and values, and how many tokens they are of. They stay here until `end`."""
+        """Bytes of the request's keys, values and states, and of how many tokens. They stay here until `end`."""
         context = self._tokens.context_of(request)
-        return int(context * self.num_layers * self._token_layer_bytes), context
+        return int(context * self.num_layers * self._token_layer_bytes + self._state_bytes), context
 
     def import_kv(self, request: int, kv: object) -> None:
         """What another VirtualExecutor exported; the request can decode here."""
@@ -191,7 +194,8 @@ class VirtualExecutor:
     def _kv_bytes(self) -> float:
         """On the device. Requests that were admitted and have not run share what is not held twice yet."""
         token_layers = self._tokens.token_layers - self._shared_layers
-        return token_layers * self._token_layer_bytes if token_layers > 0 else 0.0
+        states_bytes = self._tokens.num_requests * self._state_bytes if self._state_bytes else 0.0
+        return states_bytes + (token_layers * self._token_layer_bytes if token_layers > 0 else 0.0)
 
     def work(self, plan: IterationPlan) -> tuple[StepWork, int]:
         """What a plan asks of the device, and the experts that it activates, padding rows not counted. The rows have

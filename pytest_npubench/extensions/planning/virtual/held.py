@@ -40,6 +40,11 @@ class HeldTokens:
         self._num_full_at: Counter[int] = Counter()
 
     @property
+    def num_requests(self) -> int:
+        """How many hold something."""
+        return len(self._origins) + len(self._prefilled)
+
+    @property
     def longest_context(self) -> int:
         """The most keys that a row of the decode batch reads in this iteration; 0 where nothing decodes."""
         if not self._origins:

@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_npubench.engines.shapes import decoder_shape
+from pytest_npubench.engines.decoder_layers import NO_MIXER, Mixer, latent_attention, with_index
+from pytest_npubench.engines.shapes import DecoderShape, decoder_shape
+from pytest_npubench.engines.state_layers import delta_rule
 from pytest_npubench.extensions.planning.virtual.calibration import prior_of
 from pytest_npubench.extensions.planning.virtual.cost import cost_model
 from pytest_npubench.extensions.planning.virtual.mixed_layers import step_cost
@@ -57,3 +59,58 @@ def test_dense_layers_have_no_experts() -> None:
 
     assert seconds(0, 48, 320) - seconds(0, 48, 0) == pytest.approx(seconds(8, 48, 320) - seconds(8, 48, 0))
     assert seconds(0, 8, 0) == seconds(0, 8, 320)
+
+
+def _seconds(shape: DecoderShape, decode: int, context: int, *rows: PrefillRow) -> float:
+    window = decode * min(context, shape.sliding_window or context)
+    whole = [PassWork(0, shape.num_layers, list(rows), 0)]
+    return step_cost(shape, SPEC, tensor_parallel=1, dtype="bf16").seconds(
+        StepWork(whole, decode, decode * context, window, 0)
+    )
+
+
+def _with(mixer: Mixer, **figures: int) -> DecoderShape:
+    """A dense decoder whose layers mix tokens so."""
+    plain = decoder_shape("llama-3.2-1b")
+    layer = replace(plain.all_layers[0], **mixer, **figures)
+    return replace(plain, layers=(layer,) * plain.num_layers)
+
+
+def test_a_state_is_read_and_written_by_each_decode_row_and_once_by_a_prompt() -> None:
+    """Qwen3-Next's: 32 x 128 x 128 values of 4 bytes and 4 x 8,192 of 2, 16 layers, there and back at 0.8 x 3.35 TB/s;
+    4 multiplications of each value, at 0.3 of 989.4e12 operations, take less."""
+    state = delta_rule(hidden=2048, num_key_heads=16, num_value_heads=32, key_dim=128, value_dim=128, kernel=4)
+    shape = _with(state)
+    moved_s = 16 * 2 * (4 * 524_288 + 2 * 32_768) / (0.8 * 3.35e12)
+    assert shape.state_bytes(2) == 16 * (4 * 524_288 + 2 * 32_768)
+    assert shape.kv_bytes_per_token(2) == 0
+    stateless = _with(state | Mixer(state_values=0, float32_values=0, state_products=0))
+    assert _seconds(shape, 64, 999) - _seconds(stateless, 64, 999) == pytest.approx(64 * moved_s)
+    assert _seconds(shape, 64, 10) == _seconds(shape, 64, 10**6)
+    row = PrefillRow(0, 0, 10)
+    assert _seconds(shape, 0, 0, row) - _seconds(stateless, 0, 0, row) == pytest.approx(moved_s)
+    row = PrefillRow(0, 0, 4096)
+    multiplied_s = 16 * 4096 * 2 * 4 * 524_288 / (0.3 * 989.4e12)
+    assert _seconds(shape, 0, 0, row) - _seconds(stateless, 0, 0, row) == pytest.approx(multiplied_s, rel=1e-3)
+
+
+def test_an_index_reads_all_tokens_and_attention_those_that_it_chooses() -> None:
+    """128 values of 2 bytes a token of the context, whatever its length; the cache's of 2,048 tokens."""
+    latent = latent_attention(hidden=2048, num_heads=16, query_rank=1536, kv_rank=512, nope=128, rope=64, value=128)
+    shape = replace(
+        _with(with_index(latent, hidden=2048, query_rank=1536, num_heads=4, head_dim=128), window=2048),
+        sliding_window=2048,
+    )
+    each_s = 16 * 2 * 128 / (0.8 * 3.35e12)
+    assert _seconds(shape, 8, 102_048) - _seconds(shape, 8, 2_048) == pytest.approx(8 * 100_000 * each_s)
+    assert shape.kv_bytes_per_token(2) == 16 * 2 * (512 + 64 + 128)
+
+
+def test_layers_of_one_block_cost_half_of_what_is_fixed() -> None:
+    shape = decoder_shape("llama-3.2-1b")
+    layer = shape.all_layers[0]
+    halves = (replace(layer, dense_parameters=0), replace(layer, **NO_MIXER, dense_parameters=layer.dense_parameters))
+    split = replace(shape, num_layers=32, layers=halves * 16)
+    whole = replace(shape, layers=shape.all_layers)
+    assert _seconds(split, 1, 500) == pytest.approx(_seconds(whole, 1, 500), rel=1e-3)
+    assert {half.num_blocks for half in halves} == {1}
