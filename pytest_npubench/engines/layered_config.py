@@ -43,40 +43,44 @@ NOT_MODELLED: Mapping[str, str] = {
     "num_loops": "layers that run several times",
 }
 _FIGURES = """vocab_size hidden_size num_hidden_layers num_attention_heads num_key_value_heads head_dim v_head_dim
-    intermediate_size dense_intermediate_size tie_word_embeddings attention_bias attention_out_bias qkv_bias mlp_bias
-    use_bias bias use_qk_norm qk_norm_type q_lora_rank kv_lora_rank qk_nope_head_dim qk_rope_head_dim index_topk
-    index_n_heads index_head_dim indexer_types index_topk_freq index_skip_topk_offset index_topk_pattern num_experts
-    moe_intermediate_size n_shared_experts shared_expert_intermediate_size moe_latent_size sliding_window
-    use_sliding_window attention_chunk_size swa_num_attention_heads swa_num_key_value_heads swa_head_dim
-    swa_v_head_dim add_swa_attention_sink_bias add_full_attention_sink_bias global_head_dim num_global_key_value_heads
-    attention_k_eq_v num_kv_shared_layers use_double_wide_mlp enable_moe_block hidden_size_per_layer_input
-    vocab_size_per_layer_input mamba_num_heads mamba_head_dim mamba_d_ssm ssm_state_size n_groups conv_kernel expand
-    use_conv_bias mamba_proj_bias mamba_rms_norm mamba_dt_rank mamba_ssm_dtype linear_num_value_heads
-    linear_num_key_heads linear_key_head_dim linear_value_head_dim linear_conv_kernel_dim conv_L_cache conv_bias
-    block_multiple_of block_ffn_dim_multiplier block_auto_adjust_ff_dim projectors_bias lm_head_bias block_configs
-    num_nextn_predict_layers mtp_layers_block_type mtp_transformer_layers attn_output_gate attention_output_gate gating
-    _norms per_layer_config linear_num_heads linear_head_dim
-    multi_query parallel_attn new_decoder_architecture num_ln_in_parallel_attn alibi"""
+    intermediate_size dense_intermediate_size tie_word_embeddings attention_bias attention_out_bias
+    qkv_bias mlp_bias use_bias bias use_qk_norm qk_norm_type q_lora_rank kv_lora_rank qk_nope_head_dim
+    qk_rope_head_dim index_topk index_n_heads index_head_dim indexer_types index_topk_freq
+    index_skip_topk_offset index_topk_pattern num_experts moe_intermediate_size n_shared_experts
+    shared_expert_intermediate_size moe_latent_size sliding_window use_sliding_window attention_chunk_size
+    swa_num_attention_heads swa_num_key_value_heads swa_head_dim swa_v_head_dim add_swa_attention_sink_bias
+    add_full_attention_sink_bias global_head_dim num_global_key_value_heads attention_k_eq_v
+    num_kv_shared_layers use_double_wide_mlp enable_moe_block hidden_size_per_layer_input
+    vocab_size_per_layer_input mamba_num_heads mamba_head_dim mamba_d_ssm ssm_state_size n_groups
+    conv_kernel expand use_conv_bias mamba_proj_bias mamba_rms_norm mamba_dt_rank mamba_ssm_dtype
+    linear_num_value_heads linear_num_key_heads linear_key_head_dim linear_value_head_dim
+    linear_conv_kernel_dim conv_L_cache conv_bias block_multiple_of block_ffn_dim_multiplier
+    block_auto_adjust_ff_dim projectors_bias lm_head_bias block_configs num_nextn_predict_layers
+    mtp_layers_block_type mtp_transformer_layers attn_output_gate attention_output_gate gating _norms
+    per_layer_config linear_num_heads linear_head_dim multi_query parallel_attn new_decoder_architecture
+    num_ln_in_parallel_attn alibi"""
 # which experts are chosen, how, and what is done with values: the same work whatever they say
 _OF_VALUES = """hidden_act hidden_activation mlp_hidden_act activation mamba_hidden_act ffn_act_fn rms_norm_eps
-    layer_norm_eps layer_norm_epsilon layernorm_epsilon norm_eps norm_epsilon rope_theta rope_local_base_freq
-    swa_rope_theta rope_interleave indexer_rope_interleave rotary_dim use_mrope position_embedding_type no_rope_theta
-    norm_topk_prob routed_scaling_factor n_group topk_group topk_method scoring_func seq_aux aux_loss_alpha ep_size
-    use_routing_bias moe_router_dtype use_moe_router_bias moe_router_scaling_factor moe_router_use_sigmoid
-    moe_router_activation_func moe_renormalize num_expert_group use_grouped_topk use_expert_bias router_aux_loss_coef
-    query_pre_attn_scalar final_logit_softcapping attn_logit_softcapping cache_implementation output_router_logits
-    clip_qkv swiglu_limit swiglu_alpha swiglu_limits swiglu_limits_shared attention_value_scale qk_head_dim
-    use_bidirectional_attention output_gate_type attention_multiplier embedding_multiplier logits_scaling
-    residual_multiplier lm_head_multiplier mlp_multipliers key_multiplier attention_in_multiplier attention_out_multiplier
-    ssm_multipliers ssm_in_multiplier ssm_out_multiplier logit_scale attn_temperature_tuning floor_scale attn_scale
-    full_attn_alpha_factor full_attn_beta_factor linear_attn_alpha_factor linear_attn_beta_factor mlp_alpha_factor
-    mlp_beta_factor layernorm_full_attention_alpha layernorm_full_attention_beta layernorm_linear_attention_alpha
-    layernorm_linear_attention_beta layernorm_mlp_alpha layernorm_mlp_beta postnorm shared_moe_mode mla_use_nope
-    time_step_limit time_step_min time_step_max time_step_floor time_step_rank chunk_size mamba_chunk_size
-    use_mamba_kernels mamba_norm_before_gate rescale_prenorm_residual residual_in_fp32 num_logits_to_keep block_size
-    moe_shared_expert_overlap mtp_use_dedicated_embeddings use_mtp index_share_for_mtp_iteration moe_norm_min
-    moe_gate moe_capacity moe_jitter_eps moe_loss_weight moe_normalize_expert_weights input_jitter_noise
-    for_llm_class rope_scaling_factor"""
+    layer_norm_eps layer_norm_epsilon layernorm_epsilon norm_eps norm_epsilon rope_theta
+    rope_local_base_freq swa_rope_theta rope_interleave indexer_rope_interleave rotary_dim use_mrope
+    position_embedding_type no_rope_theta norm_topk_prob routed_scaling_factor n_group topk_group
+    topk_method scoring_func seq_aux aux_loss_alpha ep_size use_routing_bias moe_router_dtype
+    use_moe_router_bias moe_router_scaling_factor moe_router_use_sigmoid moe_router_activation_func
+    moe_renormalize num_expert_group use_grouped_topk use_expert_bias router_aux_loss_coef
+    query_pre_attn_scalar final_logit_softcapping attn_logit_softcapping cache_implementation
+    output_router_logits clip_qkv swiglu_limit swiglu_alpha swiglu_limits swiglu_limits_shared
+    attention_value_scale qk_head_dim use_bidirectional_attention output_gate_type attention_multiplier
+    embedding_multiplier logits_scaling residual_multiplier lm_head_multiplier mlp_multipliers
+    key_multiplier attention_in_multiplier attention_out_multiplier ssm_multipliers ssm_in_multiplier
+    ssm_out_multiplier logit_scale attn_temperature_tuning floor_scale attn_scale full_attn_alpha_factor
+    full_attn_beta_factor linear_attn_alpha_factor linear_attn_beta_factor mlp_alpha_factor mlp_beta_factor
+    layernorm_full_attention_alpha layernorm_full_attention_beta layernorm_linear_attention_alpha
+    layernorm_linear_attention_beta layernorm_mlp_alpha layernorm_mlp_beta postnorm shared_moe_mode
+    mla_use_nope time_step_limit time_step_min time_step_max time_step_floor time_step_rank chunk_size
+    mamba_chunk_size use_mamba_kernels mamba_norm_before_gate rescale_prenorm_residual residual_in_fp32
+    num_logits_to_keep block_size moe_shared_expert_overlap mtp_use_dedicated_embeddings use_mtp
+    index_share_for_mtp_iteration moe_norm_min moe_gate moe_capacity moe_jitter_eps moe_loss_weight
+    moe_normalize_expert_weights input_jitter_noise for_llm_class rope_scaling_factor"""
 READ = frozenset(f"{_FIGURES} {_OF_VALUES}".split()) | PATTERN_KEYS | {GIVEN_NAMES}
 
 
@@ -132,13 +136,15 @@ def _family(config: Config, path: Path) -> LayeredFamily:
         raise ConfigError(f"{path}: model_type {model_type} has {'; '.join(unmodelled)}, which is not modelled")
     classes = config.get("architectures")
     prefixes = (family.classes if family else ()) or (_words(model_type),)
+    wrong = []
     if classes is not None and not _is_language_model(classes, prefixes):
-        raise ConfigError(
-            f"{path}: architectures is {classes!r}; want [{prefixes[0] + LANGUAGE_MODELS[0]!r}] or another language "
-            "model of its family: other classes have other layers"
-        )
-    if family is None and (keys := unread(config, READ)):
-        raise ConfigError(f"{path}: model_type is {model_type!r}, a family that is not known here, and {keys[0]}")
+        wanted = f"[{prefixes[0] + LANGUAGE_MODELS[0]!r}] or another language model of its family"
+        wrong.append(f"architectures is {classes!r}; want {wanted}: other classes have other layers")
+    if family is None:
+        unknown = f"model_type is {model_type!r}, which is not known here, and "
+        wrong = [unknown + why for why in (*wrong, *unread(config, READ))]
+    if wrong:
+        raise ConfigError(f"{path}: {wrong[0]}")
     return family or LayeredFamily()
 
 

@@ -150,7 +150,7 @@ def _bitsandbytes(table: Config) -> WeightBits:
 
 def _modelopt(table: Config) -> WeightBits:
     algorithm = str((table.get("quantization") or table).get("quant_algo") or table.get("quant_algo")).upper()
-    if algorithm == "MIXED_PRECISION":
+    if algorithm == "MIXED_PRECISION" and table.get("quantized_layers"):
         return _mixed(table["quantized_layers"])
     if algorithm in FP8_ALGORITHMS:
         return WeightBits(method="", bits=8, compute="fp8")

@@ -111,7 +111,7 @@ def test_any_shape_survives_its_file(shape: DecoderShape) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"model_type": "mamba2", "architectures": ["Other"]}, "model_type is 'mamba2'; want one of llama, "),
+        ({"model_type": "mamba2", "architectures": ["Other"]}, "model_type is 'mamba2', which is not known here"),
         ({"hidden_size": "48"}, "hidden_size is '48'; want a whole number from 1"),
         ({"hidden_size": None}, "hidden_size is 'missing'; want a whole number from 1"),
         ({"num_hidden_layers": 0}, "num_hidden_layers is 0; want a whole number from 1"),

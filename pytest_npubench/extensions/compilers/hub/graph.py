@@ -25,6 +25,8 @@ LATER_FIELDS = (
     ("sliding_window", None),
     ("experts", None),
     ("layers", ()),
+    ("other_parameters", 0),
+    ("draft_parameters", 0),
     ("weight_bits", None),
     ("doubts", ()),
 )
