@@ -66,8 +66,8 @@ def mixer_kind(config: Config, index: int, *, has_state: bool, has_window: bool)
 def _of_name(name: object, names: object) -> MixerKind:
     kind = NAMES.get(name) if isinstance(name, str) else None
     if kind is None:
-        known = ", ".join(each for each in NAMES if len(each) > 1 or isinstance(names, str))
-        raise UnknownLayer(f"layer_types has {name!r}, which is not modelled; want one of {known}")
+        modelled = ", ".join(each for each in NAMES if len(each) > 1 or isinstance(names, str))
+        raise UnknownLayer(f"layer_types has {name!r}, which is not modelled; want one of {modelled}")
     return kind
 
 
