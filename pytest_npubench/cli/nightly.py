@@ -18,7 +18,7 @@ from pytest_npubench.cli.arguments import add_command
 from pytest_npubench.cli.plain_streams import print_styled
 from pytest_npubench.core.secret import take_from_environment
 from pytest_npubench.errors import NightlyError, NpubenchError
-from pytest_npubench.plain_text import plain
+from pytest_npubench.plain_text import counted, plain
 
 if TYPE_CHECKING:
     from pytest_npubench.cli.arguments import Commands
@@ -30,6 +30,7 @@ BRANCH = "npubench-baselines"
 OUT = "npubench-nightly"
 JUDGED_FRACTION = "0.9"
 HISTORY = "NPUBENCH_HISTORY"
+SITE = "site"
 ACTIONS = {
     "run": "all steps, each whatever became of the one before",
     "restore": "begin a night: bring back baselines and journal",
@@ -37,6 +38,7 @@ ACTIONS = {
     "measure": "run pytest",
     "promote": "accept what was measured, onto the branch as it is now",
     "upload": "put the journal into the history",
+    "site": "write the history as static pages",
     "publish": "write the summary, annotate red cases",
 }
 
@@ -53,7 +55,7 @@ def add_parser(commands: Commands, about: str) -> None:
             action.add_argument("--lock", metavar="FILE", type=Path, help="the family's lock file")
         if name in ("run", "measure"):
             _add_measuring(action)
-        if name in ("run", "upload"):
+        if name in ("run", "upload", "site"):
             text = (
                 "where the history lies, none for no history (default: $NPUBENCH_HISTORY, else history.db of the state)"
             )
@@ -175,7 +177,24 @@ def _steps(
         "measure": lambda: measure(night, _pytest_arguments(arguments), os.environ, lock=lock),
         "promote": promoted,
         "upload": lambda: upload(night, _history(arguments, night, taken)),
+        "site": lambda: _site(night, _history(arguments, night, taken)),
     }
+
+
+def _site(night: Night, history: str | None) -> Step:
+    """Writes the history's pages, without which a night is as green. Raises NightlyError where no night was begun."""
+    from pytest_npubench.cli.site import write
+    from pytest_npubench.nightly.night import Step
+
+    outcome, line = "done", "no site: no history is kept"
+    night.steps()
+    if history is not None:
+        try:
+            done = write(history, night.out / SITE, night.baselines, missing_ok=True)
+            line = f"{counted(done.num_cases, 'case')} in {done.index}"
+        except (NpubenchError, OSError) as error:
+            outcome, line = "warning", f"no site: {_said(error)}"
+    return night.record(Step(name="site", outcome=outcome, lines=(line,)))
 
 
 def _night(arguments: argparse.Namespace, taken: Mapping[str, str]) -> tuple[Night, Branch | None]:

@@ -22,7 +22,7 @@ from pytest_npubench.nightly.state import StateFolder
 RECORD = "night.json"
 OF_PYTEST = {"report.html", "junit.xml"}
 """What pytest writes: that of a killed night may end after the work tree was cleaned, and make the folder anew."""
-STEPS = ("restore", "lock", "measure", "promote", "upload")
+STEPS = ("restore", "lock", "measure", "promote", "upload", "site")
 OUTCOMES = ("done", "warning", "failed")
 
 

@@ -28,7 +28,7 @@ from pytest_npubench.store.journal_reader import Record, read_journal
 NUM_ANNOTATED = 10  # GitHub drops what is more than ten of a kind in a step
 NUM_ROWS = 50
 SIGNS = {"done": "ok", "warning": "warning", "failed": "**failed**"}
-ARTIFACTS = ("report.html", "journal.jsonl", "junit.xml", "pytest.log", "summary.md")
+ARTIFACTS = ("report.html", "site/index.html", "journal.jsonl", "junit.xml", "pytest.log", "summary.md")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,7 @@ from typing import Any
 
 import jinja2
 
-from pytest_npubench.plain_text import counted
+from pytest_npubench.plain_text import counted, plain
 from pytest_npubench.reports.html import environment
 from pytest_npubench.reports.page import tone_of
 from pytest_npubench.reports.run_rows import WORST_FIRST
@@ -250,5 +250,5 @@ def _case_page(
 
 
 def _rendered(template: jinja2.Template, **values: Any) -> str:
-    page = template.render(mark=MARK, **values)
-    return page.encode("utf-8", errors="replace").decode("utf-8")
+    """Signs that turn text around, or that no file can hold, are shown and not obeyed."""
+    return plain(template.render(mark=MARK, **values), keep="\n")

@@ -16,6 +16,7 @@ from itertools import pairwise
 from typing import Any
 
 from pytest_npubench.comparison.change_origin import NUM_DIGITS, REVISION
+from pytest_npubench.plain_text import plain
 from pytest_npubench.reports import number_text
 from pytest_npubench.store.baselines import Baselines
 from pytest_npubench.store.history.trend import COMPARED, Point, Series, TrendChange, changes_of
@@ -175,7 +176,7 @@ def _commits(before: Point | None, first: Point) -> str:
 
 
 def _without_commit(stack: Sequence[str]) -> tuple[str, ...]:
-    return tuple(text for text in stack if not text.startswith(f"{REVISION} "))
+    return tuple(plain(text) for text in stack if not text.startswith(f"{REVISION} "))
 
 
 def _index(series: Series, session: str) -> int:
@@ -218,15 +219,16 @@ def _group(trends: Sequence[Trend]) -> dict[str, Any]:
     points = {point.session: point for trend in reversed(trends) for point in trend.series.points}
     nights = sorted(points.values(), key=lambda point: (point.started_at, point.session))
     place_of = {point.session: place for place, point in enumerate(nights)}
-    hosts = list(dict.fromkeys(point.host or "unknown host" for point in nights))
+    of_nights = [plain(point.host or "unknown host") for point in nights]
+    hosts = list(dict.fromkeys(of_nights))
     times = [round(_seconds(point)) for point in nights]
-    revisions = [point.git_revision or "" for point in nights]
+    revisions = [plain(point.git_revision or "") for point in nights]
     return {
         "hosts": hosts,
         "nights": [
-            [time - before, hosts.index(point.host or "unknown host"), AS_BEFORE if new == old else new]
-            for time, before, point, new, old in zip(
-                times, [0, *times], nights, revisions, [None, *revisions], strict=False
+            [time - before, hosts.index(host), AS_BEFORE if new == old else new]
+            for time, before, host, new, old in zip(
+                times, [0, *times], of_nights, revisions, [None, *revisions], strict=False
             )
         ],
         "stack": [[place_of[point.session], lines] for point, lines in reversed(stacks(trends))],
@@ -242,8 +244,8 @@ def _series(trend: Trend, place_of: Mapping[str, int]) -> dict[str, Any]:
         values[night] = float(f"{point.median:.{DIGITS}g}")
         said[night] = SIGNS.get(point.compared or "", NOTHING_SAID)
     return {
-        "name": trend.series.metric,
-        "unit": trend.series.unit,
+        "name": plain(trend.series.metric),
+        "unit": plain(trend.series.unit),
         "values": values,
         "said": "".join(said),
         "levels": [[places[first], places[last], median] for first, last, median in trend.levels],

@@ -95,10 +95,11 @@ WORKING: Mapping[tuple[str, ...], Mapping[str, Sequence[str]]] = {
     ("history", "list"): {"history": ["history.db"]},
     ("history", "show"): {"case": ["buckets/profile/cpu-tiny-llama-b1-bucket128"], "history": ["history.db"]},
     ("history", "changes"): {"history": ["history.db"]},
+    ("site",): {"history": ["history.db"], "output": ["pages"]},
     ("compare",): {"old": ["journal.jsonl"], "new": ["journal.jsonl@x"]},
     **{
         ("nightly", step): {"family": ["tpu"], "promote": ["local"], "out": ["night"], "state": ["state"]}
-        for step in ("run", "restore", "lock", "measure", "promote", "upload", "publish")
+        for step in ("run", "restore", "lock", "measure", "promote", "upload", "site", "publish")
     },
     ("ab",): {"env_a": [sys.executable], "env_b": [sys.executable], "arguments": ["x"]},
     ("bisect",): {"commits": ["a..b"], "arguments": ["x"]},

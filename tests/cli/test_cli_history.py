@@ -113,7 +113,8 @@ def test_show_says_since_when_a_metric_is_changed_and_when_that_went(
 ) -> None:
     path, url, first = tmp_path / "journal.jsonl", str(tmp_path / "history.db"), "20260102T000000-a"
     same, red = {"kind": "unchanged", "reason": ""}, {"kind": "regressed", "reason": "", "since": first}
-    for day, verdict in enumerate((same, red, red, {"kind": "no-baseline", "reason": ""}, same, same), 1):
+    gone_then = {**same, "since": first}  # as the gate writes it in the night in which the change is gone
+    for day, verdict in enumerate((same, red, red, {"kind": "no-baseline", "reason": ""}, gone_then, same), 1):
         written(path, f"2026010{day}T000000-a", {CASE: verdict}, monkeypatch)
     assert call("history", "upload", str(path), "--history", url).status == 0
     lines = call("history", "show", CASE, "--history", url).out.splitlines()[2:]

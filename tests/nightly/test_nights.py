@@ -6,6 +6,7 @@ Three nights build what the fourth is judged by. What is in the journals is coun
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 from plugin.project import wait_for
@@ -66,9 +67,28 @@ def test_a_slow_night_is_red_named_and_keeps_the_accepted_ones(nights: Nights, t
     assert f"| `{name}` | regressed | " in summary
     assert "green=false" in (tmp_path / "GITHUB_OUTPUT").read_text(encoding="utf-8").splitlines()
     assert runner.remote.sessions(tmp_path / "after") == before
+    assert_site_has_the_slow_night(runner.out / "site", len(nights.journals))
     again = runner.night()
     assert again.status == 0, again.out + again.err
     assert {len(sessions) for sessions in runner.remote.sessions(tmp_path / "later").values()} == {5}
+
+
+def assert_site_has_the_slow_night(site: Path, num_before: int) -> None:
+    """Every case is red on the first page, with the night since when, and the accepted nights stand in its trend."""
+    first = (site / "index.html").read_text(encoding="utf-8")
+    assert f"{CASES} regressed of {CASES} cases on 1 device" in first
+    assert first.count("<td>gate: regressed</td>") >= CASES
+    pages = sorted((site / "cases").iterdir())
+    assert len(pages) == CASES
+    for page in pages:
+        data = re.findall(r'id="data">(.*?)</script>', page.read_text(encoding="utf-8"), re.DOTALL)
+        (group,) = json.loads(data[0])
+        assert len(group["nights"]) == num_before + 1
+        red = [series for series in group["series"] if series["said"].endswith("r")]
+        assert red
+        for series in red:
+            assert [change[0] for change in series["changes"]] == [num_before]
+            assert series["accepted"] == [list(range(num_before))]
 
 
 def test_a_night_in_half_the_time_waits_for_a_person(nights: Nights, tmp_path: Path, capsys) -> None:

@@ -30,6 +30,7 @@ def test_a_step_that_never_ran_is_an_error(night: Night) -> None:
         "error: nightly measure: did not run, or was killed",
         "error: nightly promote: did not run, or was killed",
         "error: nightly upload: did not run, or was killed",
+        "error: nightly site: did not run, or was killed",
     ]
 
 

@@ -135,7 +135,7 @@ def test_the_page_of_a_case_has_what_its_chart_draws(history: Callable[..., str]
 
 
 def test_hostile_names_are_text(history: Callable[..., str]) -> None:
-    url = history(cases=(HOSTILE, CASE), host='"><img src=x onerror=alert(1)>')
+    url = history(cases=(HOSTILE, CASE), host='"><img src=x onerror=alert(1)>\u202e')
     site = pages(url)
     assert re.fullmatch(r"cases/[A-Za-z0-9_-]+-[0-9a-f]{8}\.html", page_path(HOSTILE))
     for name in (INDEX, page_path(HOSTILE)):
@@ -146,8 +146,9 @@ def test_hostile_names_are_text(history: Callable[..., str]) -> None:
         assert not any(key.startswith("on") for _, attributes in page.tags for key in attributes)
         assert '<script>alert("x")</script>' in page.text
         assert "script-src 'self' file:;" in site[name]
+        assert "\u202e" not in site[name]
     (group,) = data_of(site[page_path(HOSTILE)])
-    assert group["hosts"] == ['"><img src=x onerror=alert(1)>']
+    assert group["hosts"] == ['"><img src=x onerror=alert(1)>\\u202e']
 
 
 @pytest.mark.parametrize("num_nights", [0, 1])

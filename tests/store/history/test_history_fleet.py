@@ -6,10 +6,10 @@ import selectors
 import time
 
 import pytest
-from made_journals import expected_rows, write_session
+from made_journals import case_record, expected_rows, redated, stack, write_session
 
-from pytest_npubench.store.history import upload_journal
-from pytest_npubench.store.journal import read_journal
+from pytest_npubench.store.history import latest_cases, upload_journal
+from pytest_npubench.store.journal import JournalWriter, read_journal
 
 WRITER = """
 import sys
@@ -49,6 +49,22 @@ def make_journal(path, num_sessions):
     for number in range(num_sessions):
         write_session(path, num_cases=NUM_CASES, host=path.stem, driver=f"570.{number % 3}")
     return path
+
+
+def test_the_latest_case_of_each_host_is_that_of_its_newest_session(url, tmp_path):
+    path = tmp_path / "journal.jsonl"
+    for number, host in enumerate(("bench-1", "bench-2", "bench-1")):
+        with JournalWriter.open(path, host=stack(host=host).host, settings={}) as journal:
+            verdict = {"kind": ("passed", "failed", "invalid")[number], "reason": str(number)}
+            fingerprint = None if number == 2 else journal.device(stack(host=host))
+            journal.append(case_record(fingerprint, verdict=verdict))
+    redated(path, [f"2026-11-0{number + 1}T02:00:00+00:00" for number in range(3)])
+    upload_journal(url, read_journal(path))
+    latest = {record.host: record for record in latest_cases(url)}
+    assert {host: (record.verdict, record.reason, record.device_class) for host, record in latest.items()} == {
+        "bench-1": ("invalid", "2", None),
+        "bench-2": ("failed", "1", "H200 SXM 141 GB"),
+    }
 
 
 def run_fleet(url, folder, start, *, num_writers, num_killed):

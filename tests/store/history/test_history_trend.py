@@ -58,6 +58,17 @@ def test_stack_changes_stand_where_they_happened(nights):
     assert [bool(changes) for changes in found] == [index == 9 for index in range(19)]
 
 
+def test_hosts_in_turn_are_compared_each_with_its_own_session_before(tmp_path):
+    path, url = tmp_path / "journal.jsonl", str(tmp_path / "history.db")
+    for night in range(6):
+        write_session(path, num_cases=1, host=f"bench-{night % 2}", driver="580.12" if night == 5 else "570.86")
+    redated(path, [f"2026-11-{night + 1:02}T02:00:00+00:00" for night in range(6)])
+    upload_journal(url, read_journal(path))
+    (series,) = series_of(history_series(url, CASE, "tbt_s"))
+    moved, updated = "host bench-0 -> bench-1", "driver 570.86 -> 580.12"
+    assert [point.stack for point in series.points] == [(), (moved,), (), (), (), (updated,)]
+
+
 def test_a_higher_figure_may_be_the_better_one(nights):
     rows = history_series(nights, CASE, "tbt_s")
     (series,) = series_of(rows)
