@@ -264,6 +264,17 @@ def pytest_configure_node(node: Any) -> None:
     hand_on(node.config, node.workerinput)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
+    """Warns of a test that passed without having measured: an error where the user's filters make warnings errors."""
+    result = yield
+    for name, verb in (("npubench", "call"), ("npubench_case", "run")):
+        measure: Any = pyfuncitem.funcargs.get(name)
+        if measure is not None and not measure.is_used:
+            pyfuncitem.warn(pytest.PytestWarning(f"takes {name} and does not {verb} it: nothing was measured"))
+    return result
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield

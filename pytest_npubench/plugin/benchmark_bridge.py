@@ -17,22 +17,27 @@ if TYPE_CHECKING:
     from pytest_npubench.verdict.result import JudgedCase
 
 FIXTURES = ("npubench_case", "npubench")
+BOTH = "{} and benchmark, which both measure: take one"
 
 
 class ReplayClock:
     """A timer for pytest-benchmark that reads 0, s1, 0, s2, ... out of samples in seconds."""
 
     def __init__(self) -> None:
-        self._readings: Iterator[float] = iter(())
+        self._readings: Iterator[float] | None = None
 
     def load(self, samples_s: tuple[float, ...]) -> None:
         self._readings = chain.from_iterable((0.0, sample_s) for sample_s in samples_s)
 
     def __call__(self) -> float:
+        if self._readings is None:  # the test has got the fixture by getfixturevalue
+            pytest.fail(BOTH.format("this test: takes npubench"), pytrace=False)
         return next(self._readings, 0.0)
 
 
 _CLOCK = pytest.StashKey[ReplayClock]()
+_IS_ASKED = pytest.StashKey[bool]()
+"""Whether a test of ours takes the benchmark fixture, itself or by another fixture."""
 
 
 class BenchmarkBridge:
@@ -45,13 +50,15 @@ class BenchmarkBridge:
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Our cases are benchmarks for --benchmark-only and --benchmark-skip."""
         unused = pytest.mark.filterwarnings("ignore:Benchmark fixture was not used")
-        for item in items:
-            names = getattr(item, "fixturenames", [])
-            if "npubench_case" in names or "npubench" in names:
-                # a case that was interrupted, or failed before it was measured, has nothing to mirror
-                item.add_marker(unused)
-                if "benchmark" not in names:
-                    names.append("benchmark")
+        ours = [item for item in items if not {*FIXTURES}.isdisjoint(getattr(item, "fixturenames", ()))]
+        for item in ours:  # before any: the items of one function share their list of names
+            item.stash[_IS_ASKED] = "benchmark" in item.fixturenames  # type: ignore[attr-defined]
+        for item in ours:
+            # a case that was interrupted, or failed before it was measured, has nothing to mirror
+            item.add_marker(unused)
+            names = item.fixturenames  # type: ignore[attr-defined]
+            if "benchmark" not in names:
+                names.append("benchmark")
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
@@ -83,6 +90,11 @@ class BenchmarkBridge:
         given = [*config.invocation_params.args, *os.environ.get("PYTEST_ADDOPTS", "").split()]
         is_asked = any(word.startswith("--benchmark-") for word in (*given, *config.getini("addopts")))
         return [] if not is_asked and all("npubench" in one["extra_info"] for one in benchmarks) else None
+
+
+def both_measure(item: pytest.Item, fixture: str) -> str:
+    """What is wrong with a test that takes our fixture and pytest-benchmark's; empty where it does not."""
+    return BOTH.format(f"{item.nodeid}: takes {fixture}") if item.stash.get(_IS_ASKED, False) else ""
 
 
 def mirror(request: pytest.FixtureRequest, judged: JudgedCase) -> None:

@@ -30,6 +30,7 @@ from pytest_npubench.plugin.items import ExpandedCase
 from pytest_npubench.plugin.progress import CaseProgress
 from pytest_npubench.plugin.regression import MeasuredCase, Regression
 from pytest_npubench.plugin.settings import Settings
+from pytest_npubench.plugin.timeout_bridge import timeout_as_error
 from pytest_npubench.reports.number_text import duration
 from pytest_npubench.store.fingerprint import Fingerprint, FingerprintKey
 from pytest_npubench.store.journal import JournalWriter
@@ -207,7 +208,8 @@ class Campaigns:
         )
         heard = Heard(fingerprint=on_fingerprint, record=on_record, note=bench.note, progress=bench.progress, plan=plan)
         try:
-            return run_campaign(bench.config, bench.settings, task, heard)
+            with timeout_as_error():
+                return run_campaign(bench.config, bench.settings, task, heard)
         except DeviceBusyError as error:
             bench.busy.note(devices, error)
             raise

@@ -8,13 +8,13 @@ def test_matmul(npubench):
 
 from __future__ import annotations
 
-import inspect
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -28,9 +28,10 @@ from pytest_npubench.core.case import Case
 from pytest_npubench.core.clock import perf_counter
 from pytest_npubench.core.families import declared
 from pytest_npubench.core.measurement import Samples
-from pytest_npubench.errors import ConfigError, DeviceError, MeasurementError, StoreError
+from pytest_npubench.errors import ConfigError, DeviceError, MeasurementError, NpubenchError, StoreError
 from pytest_npubench.plain_text import plain_lines
 from pytest_npubench.plugin import fresh_process
+from pytest_npubench.plugin.benchmark_bridge import both_measure
 from pytest_npubench.plugin.fresh_process import again_folder, fresh_command, fresh_environment
 from pytest_npubench.plugin.items import DEVICES, NODE_ID, fail_unprobed, runs_again
 from pytest_npubench.plugin.own_definition import CallableLimits, own_case
@@ -38,6 +39,7 @@ from pytest_npubench.plugin.own_families import wrong_families
 from pytest_npubench.plugin.regression import MeasuredCase
 from pytest_npubench.plugin.settings import REMEASURING, Settings
 from pytest_npubench.plugin.suite_case import ending_with_the_journal, finish_case
+from pytest_npubench.plugin.timeout_bridge import timeout_as_error
 from pytest_npubench.processes import guarded
 from pytest_npubench.stats.error import repeat_error
 from pytest_npubench.store.journal import read_journal
@@ -73,9 +75,7 @@ class Measure:
             limits = CallableLimits.from_pytest_item(request.node)
         except ConfigError as error:
             wrong = wrong or str(error)
-        if "benchmark" in inspect.signature(request.function).parameters:
-            wrong = wrong or f"{request.node.nodeid}: takes npubench and benchmark, which both measure: take one"
-        if wrong:
+        if wrong := wrong or both_measure(request.node, "npubench"):
             pytest.fail(plain_lines(wrong), pytrace=False)
         if request.node.stash[DEVICES][0].family == "cpu" and not sys.modules.get("jax"):
             jax_finds = pytest.MonkeyPatch()  # should the test import it
@@ -89,8 +89,16 @@ class Measure:
         Returns the raw samples in seconds; fails the test where a limit of the marker is passed, something compiled
         while samples were taken, the device is busy or lost, or the callable returned nothing that can be waited for.
         An awaitable is awaited first. Raises ConfigError where it is called twice; what the callable raises passes
-        through.
+        through, without the frames between the test and the callable.
         """
+        __tracebackhide__ = True
+        try:
+            return self._measured(function, arguments, keywords)
+        except BaseException as error:
+            error.__traceback__ = _behind_ours(error)
+            raise error  # with this frame alone before it
+
+    def _measured(self, function: Callable[..., Any], arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Samples:
         if self.is_used:
             self._session.tests.fault(self._request.node.nodeid, "failed", "called npubench twice")
             raise ConfigError(f"{self._request.node.nodeid}: npubench was called twice; measure one thing a test")
@@ -124,6 +132,7 @@ class Measure:
 
     def measure(self, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> tuple[Any, Samples]:
         """The same; returns what the callable returned at its first call, and the samples."""
+        __tracebackhide__ = True
         samples = self(function, *arguments, **keywords)
         return self.result, samples
 
@@ -131,7 +140,8 @@ class Measure:
         runtime = self._session.devices.runtime(self._devices)
         limits_of_load = DisturbanceLimits(other_load=self._session.settings.other_load)
         session = self._session
-        with session.busy.lock(self._devices, session.lock_timeout_s), Watch(runtime, limits_of_load) as watch:
+        lock = session.busy.lock(self._devices, session.lock_timeout_s)
+        with timeout_as_error(), lock, Watch(runtime, limits_of_load) as watch:
             return time_callable(
                 function,
                 arguments,
@@ -169,6 +179,15 @@ class Measure:
             )
         test = runs_again(node, node.stash[NODE_ID])
         return measure_again(session.config, session.settings, [test], self._devices).samples
+
+
+def _behind_ours(error: BaseException) -> TracebackType | None:
+    """The frames of an error behind our first ones: those of the callable. An error that is a fault of ours keeps all,
+    what a test did wrong has none."""
+    frame = error.__traceback__
+    while frame is not None and str(frame.tb_frame.f_globals.get("__name__")).startswith("pytest_npubench."):
+        frame = frame.tb_next
+    return frame if frame is not None or isinstance(error, NpubenchError) else error.__traceback__
 
 
 def _judge(samples: Samples, limits: CallableLimits, timing: CallTiming) -> Judgement:

@@ -268,9 +268,6 @@ class BenchSession:
         self.tests.see(report)
         report.npubench_fault = self.tests.words(item.nodeid)  # type: ignore[attr-defined]
         self.tests.share(item, report)
-        measure = getattr(item, "funcargs", {}).get("npubench")
-        if report.when == "call" and report.passed and measure is not None and not measure.is_used:
-            item.warn(pytest.PytestWarning("takes npubench and does not call it: nothing was measured"))
         if report.when == "call" and RECORD in item.stash:
             from pytest_npubench.plugin.campaign_time import CAMPAIGN_TIME, take_off
 

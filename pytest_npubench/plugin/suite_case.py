@@ -12,7 +12,7 @@ import pytest
 from pytest_npubench.core.clock import perf_counter
 from pytest_npubench.errors import BrokenEntryError, JournalError, NpubenchError
 from pytest_npubench.plain_text import plain, plain_lines
-from pytest_npubench.plugin.benchmark_bridge import mirror
+from pytest_npubench.plugin.benchmark_bridge import both_measure, mirror
 from pytest_npubench.plugin.campaign_time import CAMPAIGN_TIME, CampaignTime
 from pytest_npubench.plugin.items import DEVICES, ExpandedCase, fail_unprobed, node_id
 from pytest_npubench.verdict import Verdict, VerdictKind
@@ -32,6 +32,7 @@ class SuiteCase:
         self._session = session
         self._expanded = expanded
         self._devices = request.node.stash[DEVICES]
+        self.is_used = False
 
     @classmethod
     def of(cls, request: pytest.FixtureRequest, session: BenchSession) -> SuiteCase:
@@ -42,10 +43,13 @@ class SuiteCase:
             where = plain(request.node.nodeid)
             raise pytest.UsageError(f"{where}: npubench_case needs the marker npubench_cases(kind)")
         fail_unprobed(request.node)
+        if wrong := both_measure(request.node, "npubench_case"):
+            pytest.fail(plain_lines(wrong), pytrace=False)
         return cls(request, session, expanded)
 
     def run(self) -> Judgement:
         """Measure (or resume), judge, journal; fail the test with the verdict's reason where it is failing."""
+        self.is_used = True
         started_s, campaigns = perf_counter(), self._session.campaigns
         spent_s = campaigns.spent_s
         with ending_with_the_journal():

@@ -504,12 +504,81 @@ def test_numbers(npubench, number):
 
 def test_two_fixtures(npubench, benchmark):
     npubench(abs, 1)
+
+
+@pytest.fixture
+def timed(benchmark):
+    return benchmark
+
+
+def test_a_fixture_of_theirs(npubench, timed):
+    npubench(abs, 1)
+
+
+def test_their_fixture_by_name(npubench, request):
+    request.getfixturevalue("benchmark")(abs, 1)
 """
 
 
 def test_a_result_is_kept_and_what_measures_nothing_or_twice_is_said(project):
     project.write("test_results.py", RESULTS)
     result = project.run("test_results.py", "--npubench-other-load=1")
-    result.assert_outcomes(passed=6, errors=1, warnings=1)
+    result.assert_outcomes(passed=6, failed=1, errors=2, warnings=1)
     result.stdout.fnmatch_lines(["*test_not_called*", "*takes npubench and does not call it: nothing was measured*"])
-    result.stdout.fnmatch_lines(["*test_two_fixtures: takes npubench and benchmark, which both measure*"])
+    for name in ("two_fixtures", "a_fixture_of_theirs"):
+        result.stdout.fnmatch_lines([f"*test_{name}: takes npubench and benchmark, which both measure*"])
+    assert "this test: takes npubench and benchmark, which both measure" in result.stdout.str()
+    result = project.run("test_results.py", "-k", "not_called", "-W", "error")
+    result.assert_outcomes(failed=1)
+    assert "INTERNALERROR" not in result.stdout.str()
+
+
+ENDED = """
+import signal
+import time
+
+import pytest
+
+pytestmark = [pytest.mark.cpu, pytest.mark.npubench(rounds=2)]
+
+
+def end(*_):
+    pytest.fail("Timeout (>0.1s) from pytest-timeout.")  # what its signal does
+
+
+def wrong(*_):
+    raise ValueError("a wrong answer")
+
+
+def wait():
+    signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, 0.1)
+    time.sleep(20)
+
+
+def test_ended(npubench):
+    npubench(wait)
+
+
+def test_wrong(npubench):
+    npubench(wrong)
+
+
+def test_both(npubench):
+    npubench.measure(wrong)
+
+
+def test_says_no(npubench):
+    npubench(lambda: pytest.fail("it is no timeout"))
+"""
+
+
+def test_a_test_that_is_ended_by_its_timeout_is_invalid_and_tracebacks_have_no_frames_of_ours(project):
+    project.write("test_ended.py", ENDED)
+    result = project.run("test_ended.py", "--npubench-other-load=1")
+    result.assert_outcomes(failed=4)
+    text = result.stdout.str()
+    assert "verdicts: 1 invalid" in text
+    assert "ended: invalid: ended while it was measured: Timeout (>0.1s) from pytest-timeout." in text
+    assert "ValueError: a wrong answer" in text
+    assert "pytest_npubench/" not in text.partition("= npubench =")[0]
