@@ -7,15 +7,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict
 from pathlib import Path
-from time import sleep
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from pytest_npubench.cli.arguments import (
     add_command,
@@ -30,31 +27,26 @@ from pytest_npubench.cli.arguments import (
     time_limit,
     token_count,
 )
-from pytest_npubench.core.clock import monotonic
 from pytest_npubench.core.record_reader import WrongEntryError
 from pytest_npubench.engines.http.dialects import DIALECTS
-from pytest_npubench.errors import ConfigError, DeviceUnavailableError, MeasurementError, NpubenchError
+from pytest_npubench.errors import NpubenchError
 from pytest_npubench.plain_text import plain
-from pytest_npubench.suites.server.spec import APIS, PROMPTS, Asking, of_json
+from pytest_npubench.reports import report_extra
+from pytest_npubench.suites.server.spec import APIS, PROMPTS, of_json
 
 if TYPE_CHECKING:
-    from pytest_npubench.backends.server_address import ServerAddress
-    from pytest_npubench.backends.server_facts import ServedModel
     from pytest_npubench.cli.arguments import Commands
     from pytest_npubench.engines.http.answer import HttpAnswer
     from pytest_npubench.engines.http.load_run import HttpRun
+    from pytest_npubench.serving.capacity import Capacity
     from pytest_npubench.serving.metrics import Slo
-    from pytest_npubench.serving.request import ServingRequest
     from pytest_npubench.suites.server.blocks import LoadBlock
+    from pytest_npubench.suites.server.kinds.capacity import CapacityDetail
     from pytest_npubench.suites.server.loader import Loader
+    from pytest_npubench.suites.server.sweep import Sweep
 
-T = TypeVar("T")
-ANSWER_S = 10.0
 NOT_ATTAINED, NOT_MEASURED = 1, 2
 WANTED = 0.9
-AZURE_HEADER, AZURE_VARIABLE, AZURE_QUERY = "api-key", "AZURE_OPENAI_API_KEY", "api-version=2024-10-21"
-AGAIN_S = 1.0
-LOADING = re.compile(r"HTTP (429|502|503|504)\b|no server answers|no connection|[Ll]oading")
 EXAMPLE = (
     "npubench load --url http://127.0.0.1:8000/v1 --workload layered-sharegpt --rate 2 --slo-ttft 5s --slo-tbt 125ms"
 )
@@ -117,6 +109,7 @@ def add_parser(commands: Commands, about: str) -> None:
     parser.add_argument(
         "--requests-out", metavar="PATH", type=Path, help="every answered request's times, for npubench calibrate"
     )
+    parser.add_argument("--picture", metavar="PAGE.html", type=Path, help="of a sweep: its curves as a page")
     parser.add_argument("--json", action="store_true", help="print JSON, every metric with unit and definition")
     parser.set_defaults(run=lambda arguments: run(parser, arguments))
 
@@ -131,6 +124,8 @@ def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
         parser.error("--shared-prefix is of new prompts: leave out --prompts")
     if arguments.sweep and arguments.requests_out:
         parser.error("--requests-out is of one rate: want --rate")
+    if arguments.picture and not arguments.sweep:
+        parser.error("--picture is of many rates: want --sweep")
     try:
         answer = _swept(arguments) if arguments.sweep else loaded(arguments)
     except NpubenchError as error:
@@ -151,11 +146,12 @@ def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
 
 def loaded(arguments: argparse.Namespace) -> dict[str, Any]:
     """What was asked for and what came out, as plain data. Raises NpubenchError."""
+    from pytest_npubench.cli.asked_server import asked_server
     from pytest_npubench.cli.run_files import new_content, requests_text
     from pytest_npubench.suites.server.blocks import load_block
     from pytest_npubench.suites.server.own_figures import Watch
 
-    slo, asked = _slo(arguments), _asked(arguments)
+    slo, asked = _slo(arguments), asked_server(arguments)
     loader = asked.loader
     requests = loader.requests(arguments.workload, arguments.num_requests, arguments.rate, arguments.seed)
     span_s = requests[-1].arrival_s
@@ -163,7 +159,7 @@ def loaded(arguments: argparse.Namespace) -> dict[str, Any]:
     sending = f"sending {len(requests)} requests in {span_s:.0f} s to {plain(asked.model.name)}{sent_from}"
     print(sending, file=sys.stderr, flush=True)
     with new_content(arguments.requests_out) if arguments.requests_out else nullcontext() as file:
-        _warm_up(arguments, asked, requests)
+        asked.warm_up(arguments, requests)
         with Watch(asked.address) as watch:
             run = loader.send(requests, str(arguments.seed), arguments.processes)
         block = load_block(run, requests, rate_per_s=arguments.rate, slo=slo)
@@ -175,102 +171,69 @@ def loaded(arguments: argparse.Namespace) -> dict[str, Any]:
         **_outcome(block, arguments.attainment or WANTED, run),
         "reasons": _reasons(run.answers, loader),
         "remarks": _remarks(run.answers),
-        "server_says": asdict(watch.figures),
+        "server_says": {"why": watch.why, **asdict(watch.figures)},
     }
 
 
 def _swept(arguments: argparse.Namespace) -> dict[str, Any]:
     """Does what `loaded` does for many rates, and says on stderr what each came to. Raises NpubenchError."""
-    from pytest_npubench.suites.server.lateness import why_late
-    from pytest_npubench.suites.server.sweep import SweptRate, in_words, knee, rates_of, sweep
+    from pytest_npubench.cli.asked_server import asked_server
+    from pytest_npubench.cli.load_text import heading
+    from pytest_npubench.cli.run_files import new_content
+    from pytest_npubench.suites.server.kinds.capacity import CapacityDetail
+    from pytest_npubench.suites.server.report.capacity import swept_charts
+    from pytest_npubench.suites.server.sweep import sweep
 
-    slo, target, asked = _slo(arguments), arguments.attainment or WANTED, _asked(arguments)
+    slo, target, asked = _slo(arguments), arguments.attainment or WANTED, asked_server(arguments)
     assert slo is not None  # run has looked
-    _warm_up(arguments, asked, asked.loader.requests(arguments.workload, arguments.num_requests, 1.0, arguments.seed))
+    if arguments.picture:
+        with report_extra():  # before anything is sent
+            from pytest_npubench.reports.html import command_page
+    with new_content(arguments.picture) if arguments.picture else nullcontext() as file:
+        requests = asked.loader.requests(arguments.workload, arguments.num_requests, 1.0, arguments.seed)
+        asked.warm_up(arguments, requests)
+        made, capacity = sweep(
+            asked.loader,
+            arguments.workload,
+            arguments.num_requests,
+            slo=slo,
+            target=target,
+            seed=arguments.seed,
+            num_processes=arguments.processes,
+            seen=_say_attainment,
+        )
+        detail = CapacityDetail.of(arguments.workload, slo, target, capacity, made.blocks)
+        answer = {**asked.facts(arguments), **_sweep_outcome(made, capacity, detail)}
+        if file:
+            (_, server), *facts = heading(answer)
+            charts, title = swept_charts(detail), "Latency and attainment"
+            file.write(command_page("npubench load --sweep", server, facts, title, charts).encode())
+    return answer
 
-    def say(block: LoadBlock) -> None:
-        row = SweptRate.of(block)
-        print(f"{row.attainment:.0%} of {row.num_arrived} attain at {row.rate_per_s:.3g} requests/s", file=sys.stderr)
 
-    made, capacity = sweep(
-        asked.loader,
-        arguments.workload,
-        arguments.num_requests,
-        slo=slo,
-        target=target,
-        seed=arguments.seed,
-        num_processes=arguments.processes,
-        seen=say,
-    )
+def _say_attainment(block: LoadBlock) -> None:
+    from pytest_npubench.suites.server.sweep import SweptRate
+
+    row = SweptRate.of(block)
+    print(f"{row.attainment:.0%} of {row.num_arrived} attain at {row.rate_per_s:.3g} requests/s", file=sys.stderr)
+
+
+def _sweep_outcome(made: Sweep, capacity: Capacity, detail: CapacityDetail) -> dict[str, Any]:
+    from pytest_npubench.suites.server.lateness import why_late
+    from pytest_npubench.suites.server.sweep import SweptRate
+
     late = [f"at {block.rate_per_s:.3g} requests/s {why}" for block in made.blocks if (why := why_late(block))]
-    rows = rates_of(made.blocks)
     is_below = not capacity.reached and capacity.interval is not None and capacity.interval[0] is None
     return {
-        **asked.facts(arguments),
-        "slo": {**asdict(slo), "attainment": target},
+        "slo": {**asdict(detail.slo), "attainment": detail.wanted_fraction},
         "attained": not is_below,
-        "capacity": {"rate_per_s": capacity.rate_per_s, "interval": capacity.interval, "why": in_words(capacity, rows)},
-        "knee_rate_per_s": knee(rows).rate_per_s,
+        "capacity": {"rate_per_s": capacity.rate_per_s, "interval": capacity.interval, "why": detail.why},
+        "knee_rate_per_s": detail.knee_per_s,
         "alone": asdict(SweptRate.of(made.alone)),
         "at_once": asdict(SweptRate.of(made.at_once)),
-        "rates": [asdict(row) for row in rows],
+        "rates": [asdict(row) for row in detail.rates],
         "client": {"late": late[0] if late else None, "lost": []},
     }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Asked:
-    """A server that says what it is, and what asks it; ready_by_s: until when it may be loading."""
-
-    address: ServerAddress
-    software: str | None
-    model: ServedModel
-    asking: Asking
-    loader: Loader
-    ready_by_s: float
-
-    def facts(self, arguments: argparse.Namespace) -> dict[str, Any]:
-        """What a document says of any load."""
-        return {
-            "clock": "wall",
-            "server": {"url": self.address.url, "software": self.software, **asdict(self.model)},
-            "api": self.asking.api,
-            "prompt": str(arguments.prompts or self.asking.prompt),
-            "workload": arguments.workload,
-            "num_requests": arguments.num_requests,
-            "seed": arguments.seed,
-        }
-
-
-def _asked(arguments: argparse.Namespace) -> _Asked:
-    """Asks the server for its models; warns where the one that is named is not among them. Raises NpubenchError."""
-    from pytest_npubench.backends.server_facts import ask_server
-    from pytest_npubench.suites.server.loader import Loader
-    from pytest_npubench.suites.server.prompt_file import file_prompts
-
-    address, asking, ready_by_s = _address(arguments), _asking(arguments), monotonic() + arguments.wait_ready
-    given = file_prompts(arguments.prompts) if arguments.prompts else ()
-    if given and asking.prompt == "tokens":
-        asking = replace(asking, prompt="words")
-    shared = (arguments.shared_prefix or 0, arguments.shared_fraction or 1.0)
-    facts = _when_ready(lambda: ask_server(address, ANSWER_S), ready_by_s)
-    model = facts.model(address.model)
-    if not model.is_listed:
-        print(f"npubench: warning: /models does not list {plain(model.name)}; asked all the same", file=sys.stderr)
-    return _Asked(
-        address=address,
-        software=facts.software,
-        model=model,
-        asking=asking,
-        loader=Loader(address, model.name, model.context_tokens, asking, given=given, shared=shared),
-        ready_by_s=ready_by_s,
-    )
-
-
-def _warm_up(arguments: argparse.Namespace, asked: _Asked, requests: Sequence[ServingRequest]) -> None:
-    """Sends the first requests ahead, apart from the figures."""
-    if ahead := [replace(request, arrival_s=0.0) for request in requests[: arguments.warmup]]:
-        _when_ready(lambda: asked.loader.send(ahead, f"{arguments.seed}/ahead"), asked.ready_by_s)
 
 
 def _outcome(block: LoadBlock, wanted: float, run: HttpRun) -> dict[str, Any]:
@@ -289,17 +252,6 @@ def _outcome(block: LoadBlock, wanted: float, run: HttpRun) -> dict[str, Any]:
         "client": {**asdict(ClientDetail.of(block)), "late": why_late(block), "lost": list(run.lost)},
         "metrics": [asdict(metric) for metric in metrics],
     }
-
-
-def _when_ready(ask: Callable[[], T], ready_by_s: float) -> T:
-    """Asks again while the server does not answer, or is loading. Raises NpubenchError as `ask` does, at last."""
-    while True:
-        try:
-            return ask()
-        except (DeviceUnavailableError, MeasurementError) as error:
-            if monotonic() + AGAIN_S > ready_by_s or not LOADING.search(str(error)):
-                raise
-            sleep(AGAIN_S)
 
 
 def _reasons(answers: Sequence[HttpAnswer], loader: Loader) -> dict[str, str]:
@@ -323,54 +275,6 @@ def _slo(arguments: argparse.Namespace) -> Slo | None:
     from pytest_npubench.serving.metrics import Slo
 
     return None if arguments.slo_ttft is None else Slo.parse(arguments.slo_ttft, arguments.slo_tbt)
-
-
-def _address(arguments: argparse.Namespace) -> ServerAddress:
-    """The server's address: from the command line, else from the environment."""
-    from pytest_npubench.backends.server_address import (
-        CA_FILE,
-        HEADERS,
-        KEY_VARIABLE,
-        MODEL,
-        QUERY,
-        URL,
-        address_of,
-    )
-
-    is_azure = arguments.dialect == "azure"
-    key_header = f"{AZURE_HEADER}={arguments.key_variable or AZURE_VARIABLE}"
-    given = {
-        URL: arguments.url,
-        MODEL: arguments.model,
-        KEY_VARIABLE: None if is_azure else arguments.key_variable,
-        QUERY: "&".join(arguments.query) if arguments.query else AZURE_QUERY if is_azure else None,
-        HEADERS: ",".join(arguments.header) if arguments.header else key_header if is_azure else None,
-        CA_FILE: arguments.ca_file,
-    }
-    address = address_of({**os.environ, **{name: value for name, value in given.items() if value is not None}})
-    if address is None:
-        raise ConfigError(f"no server: want --url or {URL}, such as http://127.0.0.1:8000/v1")
-    return address
-
-
-def _asking(arguments: argparse.Namespace) -> Asking:
-    from importlib.util import find_spec
-
-    if not find_spec("httptools"):
-        raise ConfigError("httptools is not installed: pip install pytest-npubench[http]")
-    try:
-        asking = Asking(
-            dialect=arguments.dialect or "",
-            api=arguments.api or "",
-            prompt=arguments.prompt or "",
-            extra_body=arguments.extra_body,
-            max_total_tokens=arguments.max_total_tokens,
-        )
-    except WrongEntryError as error:
-        raise ConfigError(f"--{error}") from None
-    if arguments.timeout is None:
-        return asking
-    return replace(asking, idle_timeout_s=arguments.timeout, answer_timeout_s=arguments.timeout)
 
 
 def _object(text: str) -> Mapping[str, object]:

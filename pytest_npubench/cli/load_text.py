@@ -1,4 +1,4 @@
-"""What `npubench load` prints for people: the load of one rate with every metric, or a sweep with a line a rate."""
+"""What `npubench load` tells people: the load of one rate with every metric, or a sweep with a line a rate."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pytest_npubench.core.plain_table import PlainTable, cell, plain_console, written
-from pytest_npubench.reports.number_text import figure, figures, milliseconds, plain
+from pytest_npubench.reports.number_text import figures, milliseconds, plain
 
 NARROWEST = 100
 TIMES = ("ttft_mean_s", "ttft_p99_s", "tbt_p99_s", "e2e_mean_s")
@@ -17,56 +17,45 @@ def rendered(answer: Mapping[str, Any]) -> str:
     """Renders an answer as text of lines of 100 columns or more; `answer` is what --json prints."""
     width = max(shutil.get_terminal_size((NARROWEST, 24)).columns, NARROWEST)
     console = plain_console(width)
-    heading, table = (_sweep_heading, _sweep_table) if "capacity" in answer else (_heading, _table)
-    for line in (*_server_lines(answer), *heading(answer)):
-        console.print(cell(line))
+    table = _sweep_table if "capacity" in answer else _table
+    for name, words in heading(answer):
+        console.print(cell(f"{name:11}{words}"))
     console.print(table(answer))
     return written(console)
 
 
-def _server_lines(answer: Mapping[str, Any]) -> list[str]:
+def heading(answer: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What was asked, and what it comes to: names and words. A line without a name goes on with the one before."""
     server, at = answer["server"], f"{answer['rate_per_s']:g} a second" if "rate_per_s" in answer else "each rate"
+    asked = (
+        f"{answer['num_requests']} of {answer['workload']} at {at}, seed {answer['seed']}, {answer['api']} API, "
+        f"prompts of {answer['prompt']}"
+    )
     return [
-        f"server     {server['name']} by {server['software'] or 'unknown software'} at {server['url']}",
-        f"requests   {answer['num_requests']} of {answer['workload']} at {at}, seed "
-        f"{answer['seed']}, {answer['api']} API, prompts of {answer['prompt']}",
+        ("server", f"{server['name']} by {server['software'] or 'unknown software'} at {server['url']}"),
+        ("requests", asked),
+        *(_of_sweep(answer) if "capacity" in answer else _of_rate(answer)),
     ]
 
 
-def _heading(answer: Mapping[str, Any]) -> list[str]:
+def _of_rate(answer: Mapping[str, Any]) -> list[tuple[str, str]]:
+    from pytest_npubench.suites.server.own_figures import OwnFigures
+
     client = answer["client"]
     failures = "; ".join(f"{number} {name}" for name, number in answer["failures"].items()) or "none"
     counted = "; ".join(f"{number} by {name}" for name, number in answer["counted_by"].items())
     late = [client[name] for name in ("dispatch_lag_p99_s", "loop_stall_p99_s", "loop_stall_worst_s")]
     lag, stall, worst = figures(late, "s")
+    says = dict(answer["server_says"])
     return [
-        f"failed     {failures}",
-        *(f"           {reason}" for reason in answer["reasons"].values()),
-        f"counted    {counted or 'none'}",
-        *(f"remark     {line}" for line in _remark_lines(answer)),
-        f"client     dispatch lag {lag} and loop stalls {stall} at p99, worst stall {worst}",
-        f"its own    {_own_figures(answer['server_says'])}",
-        f"SLO        {_limits_text(answer)}",
+        ("failed", failures),
+        *(("", reason) for reason in answer["reasons"].values()),
+        ("counted", counted or "none"),
+        *(("remark", line) for line in _remark_lines(answer)),
+        ("client", f"dispatch lag {lag} and loop stalls {stall} at p99, worst stall {worst}"),
+        ("its own", says.pop("why") or OwnFigures(**says).in_words),
+        ("SLO", _limits_text(answer)),
     ]
-
-
-def _own_figures(says: Mapping[str, Any]) -> str:
-    """What the server says of itself at /metrics, over the same seconds."""
-    if says["why"]:
-        return str(says["why"])
-    parts = [f"queue {figure(says['queue_mean_s'], 's')} a request"] if says["queue_mean_s"] is not None else []
-    for name in ("running", "waiting"):
-        if says[f"{name}_mean"] is not None:
-            parts.append(f"{plain(says[f'{name}_mean'])} {name} ({plain(says[f'{name}_most'])} at most)")
-    fractions = {"kv_usage_mean": "KV use", "kv_usage_most": "at most", "prefix_hit": "prefix hits"}
-    parts += [
-        f"{words} {says[f'{name}_fraction']:.1%}"
-        for name, words in fractions.items()
-        if says[f"{name}_fraction"] is not None
-    ]
-    if says["num_preemptions"] is not None:
-        parts.append(f"{plain(says['num_preemptions'])} preemptions")
-    return ", ".join(parts)
 
 
 def _remark_lines(answer: Mapping[str, Any]) -> Iterator[str]:
@@ -112,36 +101,41 @@ def _table(answer: Mapping[str, Any]) -> PlainTable:
     return table
 
 
-def _sweep_heading(answer: Mapping[str, Any]) -> list[str]:
-    """What a sweep comes to, in lines."""
+def _of_sweep(answer: Mapping[str, Any]) -> list[tuple[str, str]]:
     slo, capacity = answer["slo"], answer["capacity"]
     alone, at_once = answer["alone"], answer["at_once"]
     at_knee = next(row for row in answer["rates"] if row["rate_per_s"] == answer["knee_rate_per_s"])
     ttft, e2e, knee_e2e = figures([alone["ttft_mean_s"], alone["e2e_mean_s"], at_knee["e2e_mean_s"]], "s")
     rate = "" if capacity["rate_per_s"] is None else f"{plain(capacity['rate_per_s'])} requests/s, 95 % interval "
+    tbt_ms, wanted = slo["tbt_s"] * 1e3, f"{slo['attainment']:.0%} wanted"
     return [
-        f"SLO        TTFT {slo['ttft_s']:g} s and every TBT {slo['tbt_s'] * 1e3:g} ms: {slo['attainment']:.0%} wanted",
-        f"alone      TTFT {ttft} and E2E {e2e} on average",
-        f"at once    {plain(at_once['answered_per_s'])} requests/s, {plain(at_once['output_tokens_per_s'])} tokens/s",
-        f"capacity   {rate}{_interval(capacity['interval'])} requests/s",
-        f"           {capacity['why']}",
-        f"knee       {plain(at_knee['rate_per_s'])} requests/s: {plain(at_knee['answered_per_s'])} answered a second, "
-        f"E2E {knee_e2e} on average",
+        ("SLO", f"TTFT {slo['ttft_s']:g} s and every TBT {tbt_ms:g} ms: {wanted}"),
+        ("alone", f"TTFT {ttft} and E2E {e2e} on average"),
+        ("at once", f"{plain(at_once['answered_per_s'])} requests/s, {plain(at_once['output_tokens_per_s'])} tokens/s"),
+        ("capacity", f"{rate}{_interval(capacity['interval'])}"),
+        ("why", capacity["why"]),
+        (
+            "knee",
+            f"{plain(at_knee['rate_per_s'])} requests/s: {plain(at_knee['answered_per_s'])} answered a second, "
+            f"E2E {knee_e2e} on average",
+        ),
+        *([("client", answer["client"]["late"])] if answer["client"]["late"] else ()),
     ]
 
 
 def _interval(ends: tuple[float | None, float | None] | None) -> str:
     low, high = ends or (None, None)
     if low is None or high is None:
-        return f"below {plain(high)}" if high is not None else f"above {plain(low)}" if low is not None else "unknown"
-    return f"{plain(low)} to {plain(high)}"
+        end = f"below {plain(high)}" if high is not None else f"above {plain(low)}" if low is not None else ""
+        return f"{end} requests/s" if end else "unknown"
+    return f"{plain(low)} to {plain(high)} requests/s"
 
 
 def _sweep_table(answer: Mapping[str, Any]) -> PlainTable:
     """Latency against throughput, a line a rate; the TTFT, TBT and E2E in milliseconds."""
     table = PlainTable()
-    counts = ("rate/s", "attain %", "interval", "failed", "answered/s", "tokens/s")
-    for head in (*counts, "TTFT ms", "TTFT p99", "TBT p99", "E2E ms"):
+    counts = ("rate/s", "SLO %", "interval", "failed", "done/s", "tokens/s")  # in 100 columns
+    for head in (*counts, "TTFT ms", "p99 ms", "TBT p99", "E2E ms"):
         table.add_column(head, justify="right", no_wrap=True)
     for row in answer["rates"]:
         table.add_row(

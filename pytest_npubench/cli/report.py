@@ -16,8 +16,8 @@ from pytest_npubench.cli.arguments import (
 )
 from pytest_npubench.cli.gate_arguments import MARGIN, Q
 from pytest_npubench.core.regular_file import replace_text
-from pytest_npubench.errors import ConfigError
 from pytest_npubench.plain_text import counted
+from pytest_npubench.reports import report_extra
 
 if TYPE_CHECKING:
     from pytest_npubench.cli.arguments import Commands
@@ -46,10 +46,8 @@ def run(arguments: argparse.Namespace) -> int:
     from pytest_npubench.store.journal_runs import case_records, chosen_sessions
     from pytest_npubench.suites import shown
 
-    try:
+    with report_extra():
         from pytest_npubench.reports.html import render_html
-    except ImportError as error:
-        raise ConfigError(f"{error.name} is not installed: pip install pytest-npubench[report]") from error
     check_other_file(arguments.output, *filter(None, (arguments.journal, arguments.other)))
     if arguments.other is not None:
         return _side_by_side(arguments)

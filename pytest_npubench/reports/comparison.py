@@ -16,8 +16,8 @@ from rich.text import Text
 from pytest_npubench.comparison.members import Missing
 from pytest_npubench.comparison.outcome import Comparison, Row
 from pytest_npubench.core.plain_table import PlainTable, cell, plain_console, written
-from pytest_npubench.errors import ConfigError
 from pytest_npubench.plain_text import counted, plain
+from pytest_npubench.reports import report_extra
 from pytest_npubench.reports.number_text import figures
 from pytest_npubench.verdict import Verdict, VerdictKind
 from pytest_npubench.verdict.wording import visible
@@ -51,10 +51,8 @@ def render_comparison(comparison: Comparison, *, width: int, color: bool) -> str
 
 def comparison_html(comparison: Comparison) -> str:
     """The comparison is a page of its own that loads nothing. Raises ConfigError without the report extra."""
-    try:
+    with report_extra():
         from pytest_npubench.reports.comparison_page import comparison_page
-    except ImportError as error:
-        raise ConfigError(f"{error.name} is not installed: pip install pytest-npubench[report]") from error
     return comparison_page(comparison)
 
 

@@ -1,4 +1,4 @@
-"""The HTML report of a run: one file with its charts as SVG and their numbers, that loads nothing.
+"""The HTML report of a run, and the page of a command: a file with charts as SVG and their numbers, that loads nothing.
 
 It opens without a network and says so to the browser: its content security policy forbids every load. It reads the same
 without JavaScript, which adds sorting, filtering and a nearer hover. Names and reasons come from users and devices, so
@@ -15,7 +15,7 @@ import jinja2
 from pytest_npubench.reports import definitions
 from pytest_npubench.reports.campaign_sections import MOST_LEARNT, campaign_sections, learnt
 from pytest_npubench.reports.overview import case_rows, common_reasons, device_table, overview, sessions_up_to
-from pytest_npubench.reports.page import CampaignSection, RegressionCard, ShownBy
+from pytest_npubench.reports.page import CampaignSection, Chart, RegressionCard, ShownBy, Table
 from pytest_npubench.reports.regression import SHOWN, cards, pictured
 from pytest_npubench.reports.svg import draw
 from pytest_npubench.store.baselines import Baselines
@@ -53,6 +53,23 @@ def render_html(
         draw=draw,
     )
     return page.encode("utf-8", errors="replace").decode("utf-8")  # JSON may hold half a surrogate pair, a file not
+
+
+def command_page(
+    command: str,
+    headline: str,
+    facts: Sequence[tuple[str, str]],
+    pictures: str,
+    charts: Sequence[Chart],
+    tables: Sequence[Table] = (),
+) -> str:
+    """Returns the page that a command writes beside what it prints: facts by name, charts under the title `pictures`,
+    and the tables that no chart has."""
+    template = environment().get_template("command.html.jinja")
+    page = template.render(
+        command=command, headline=headline, facts=facts, pictures=pictures, charts=charts, tables=tables, draw=draw
+    )
+    return page.encode("utf-8", errors="replace").decode("utf-8")
 
 
 def _pictures(shown_cards: Sequence[RegressionCard], campaigns: Sequence[CampaignSection]) -> dict[str, str]:

@@ -22,6 +22,7 @@ from pytest_npubench.suites.server.loader import Loader
 
 KEY = "sk-0123456789-abcdefghijklmnop"
 KNOWN = KnownAnswer(ttft_s=0.06, itl_s=0.02)
+SLO = ("--slo-ttft", "20s", "--slo-tbt", "10s")
 LENGTHS = "input_tokens,output_tokens\n5,3\n9,2\n14,4\n20,3\n"
 
 
@@ -57,11 +58,12 @@ def test_the_requests_are_written_as_a_run_that_can_be_calibrated_on(load, tmp_p
     assert all(row["last_token_ts"] - row["queued_ts"] >= 0.059 + 0.02 * (row["output_toks"] - 1) for row in rows)
 
 
-def test_a_file_that_cannot_be_written_is_said_before_anything_is_sent(load, tmp_path):
+@pytest.mark.parametrize("options", [("--rate", 40, "--requests-out"), ("--sweep", *SLO, "--picture")])
+def test_a_file_that_cannot_be_written_is_said_before_anything_is_sent(load, tmp_path, options):
     stand_in = StandIn(known=KNOWN)
-    done = load(stand_in, "--requests-out", tmp_path / "none" / "requests.jsonl")
+    done = load(stand_in, *options, tmp_path / "none" / "it", rate=None)
     assert (done.status, stand_in.bodies) == (2, [])
-    assert "requests.jsonl: No such file or directory" in done.err
+    assert "it: No such file or directory" in done.err
 
 
 def test_a_load_that_ends_early_keeps_the_file_that_was_there(load, tmp_path, monkeypatch):
@@ -74,9 +76,6 @@ def test_a_load_that_ends_early_keeps_the_file_that_was_there(load, tmp_path, mo
     assert load(StandIn(), "--requests-out", path).status == 130
     assert path.read_text() == "precious"
     assert not list(tmp_path.glob(".npubench-*"))
-
-
-SLO = ("--slo-ttft", "20s", "--slo-tbt", "10s")
 
 
 def test_json_has_every_metric_and_how_the_client_kept_up(load):
@@ -137,7 +136,7 @@ def test_the_table_says_who_was_asked_and_what_came_out(load):
     assert "expert" not in answer.out
 
 
-def test_a_sweep_finds_where_a_server_has_too_few_slots(load):
+def test_a_sweep_finds_where_a_server_has_too_few_slots(load, tmp_path):
     """Two slots of 60 ms are 33 requests a second; where limits are beyond what it can do, no rate attains."""
     slots = asyncio.Semaphore(2)
 
@@ -147,7 +146,8 @@ def test_a_sweep_finds_where_a_server_has_too_few_slots(load):
             await asyncio.sleep(0.06)
             return await streams(*[json.dumps({"choices": [{"text": "a"}]})] * asked, "[DONE]")(number, request)
 
-    sweeping = ("--sweep", "--num-requests", 24)
+    page = tmp_path / "sweep.html"
+    sweeping = ("--sweep", "--num-requests", 24, "--picture", page)
     found = load(StandIn(fault=queued), *sweeping, "--slo-ttft", "250ms", "--slo-tbt", "1s", "--json", rate=None)
     assert found.status == 0, found.err
     answer = found.json
@@ -163,6 +163,9 @@ def test_a_sweep_finds_where_a_server_has_too_few_slots(load):
     assert found.status == 1
     assert "capacity   below " in found.out
     assert "in 1 runs, below 90%" in found.out
+    assert "…" not in found.out, "100 columns are enough"
+    assert "Latency against throughput" in page.read_text(encoding="utf-8")
+    assert "SLO attainment by rate" in page.read_text(encoding="utf-8")
 
 
 def answering(seen):
@@ -330,6 +333,7 @@ def test_no_answer_is_no_measurement_and_names_the_failures(load, monkeypatch):
         (("--attainment", "0.9"), "--attainment is of an SLO"),
         (("--prompts", "x", "--shared-prefix", "3"), "--shared-prefix is of new prompts: leave out --prompts"),
         (("--prompts", "nowhere.txt"), "nowhere.txt does not exist"),
+        (("--picture", "x.html"), "--picture is of many rates: want --sweep"),
         (("--sweep", *SLO), "argument --sweep: not allowed with argument --rate"),
         (("--attainment", "1.5", *SLO), "want a fraction above 0 and up to 1"),
         (("--processes", "0"), "want a whole number from 1 to 256"),
@@ -407,7 +411,7 @@ def test_what_a_server_may_do_without_is_remarked_on(load):
 
 def test_requests_go_ahead_and_wait_for_a_server_that_is_loading(load, monkeypatch):
     """They are no part of the figures."""
-    monkeypatch.setattr("pytest_npubench.cli.load.AGAIN_S", 0.01)
+    monkeypatch.setattr("pytest_npubench.cli.asked_server.AGAIN_S", 0.01)
 
     async def loading(number, request):
         return await refuses(503, "Loading model")(number, request) if number < 3 else None

@@ -16,8 +16,9 @@ from pytest_npubench.errors import ConfigError, WorkloadError
 from pytest_npubench.serving.metrics import Slo
 from pytest_npubench.serving.request import ServingRequest
 from pytest_npubench.suites.server.asking import ServerAnswers, asked, fixed_prompts
-from pytest_npubench.suites.server.blocks import LoadBlock, load_block
+from pytest_npubench.suites.server.blocks import WatchedBlock, load_block
 from pytest_npubench.suites.server.loader import Loader
+from pytest_npubench.suites.server.own_figures import Watch
 from pytest_npubench.suites.server.plan import ServerPlan
 from pytest_npubench.suites.server.points import AnswerPoint, LoadPoint, ServerPoint, SweepPoint
 from pytest_npubench.suites.server.spec import ServerLoad
@@ -35,7 +36,7 @@ class ServerBench:
         if not isinstance(runtime, ServerRuntime):
             raise ConfigError(f"the server suite loads servers, not {type(runtime).__name__}")
         self._plan = plan
-        self._model = runtime.model.name
+        self._model, self._address = runtime.model.name, runtime.address
         self._loader = Loader(runtime.address, self._model, runtime.model.context_tokens, plan.server.asking)
 
     def load(
@@ -82,7 +83,7 @@ class ServerBench:
             if isinstance(point, AnswerPoint) and any(columns_of(row, point.name) for row in measured.rounds)
         }
 
-    def sample(self, point: ServerPoint, round_index: int) -> LoadBlock | Sweep | ServerAnswers:
+    def sample(self, point: ServerPoint, round_index: int) -> WatchedBlock | Sweep | ServerAnswers:
         """Returns a block, a sweep, or answers. Raises MeasurementError where none of a block's requests, or not each
         of the fixed prompts, was answered."""
         if isinstance(point, AnswerPoint):
@@ -94,8 +95,11 @@ class ServerBench:
             target = self._plan.server.attainment
             return sweep(self._loader, point.workload, num_requests, slo=slo, target=target, seed=round_index)[0]
         requests = self._requests(point, round_index)
-        run = self._loader.send(requests, f"{point.name}/{round_index}")
-        return load_block(run, requests, rate_per_s=point.load.rate_per_s, slo=self._slo(point.load.workload))
+        with Watch(self._address) as watch:
+            run = self._loader.send(requests, f"{point.name}/{round_index}")
+        slo = self._slo(point.load.workload)
+        block = load_block(run, requests, rate_per_s=point.load.rate_per_s, slo=slo)
+        return WatchedBlock(block=block, server=watch.figures)
 
     def _slo(self, workload: str) -> Slo | None:
         limits = self._plan.spec.slo_for(self._model, workload)

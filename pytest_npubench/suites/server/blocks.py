@@ -7,17 +7,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pytest_npubench.campaign.served_block import ServedBlock
+from pytest_npubench.campaign.visits import Columns, Visit
 from pytest_npubench.engines.http.answer import REMARKS
 from pytest_npubench.engines.http.token_times import EVENTS, LISTED, RUNNING, SPREAD
 from pytest_npubench.serving.metrics import RequestRecord, Slo
 from pytest_npubench.serving.request import ServingRequest
 from pytest_npubench.suites.server.failures import by_name, class_of
+from pytest_npubench.suites.server.own_figures import OwnFigures
 
 if TYPE_CHECKING:
     from pytest_npubench.engines.http.answer import HttpAnswer
@@ -68,6 +70,18 @@ class LoadBlock(ServedBlock):
         """Answers of several tokens that all came within AT_ONCE_S."""
         several = [record.token_times_s for record in self.records if record.num_tokens > 1]
         return sum(times_s[-1] - times_s[0] <= AT_ONCE_S for times_s in several)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchedBlock(Visit):
+    """A block, and what the server said of itself meanwhile: a round keeps both under the point's name, and gives each
+    back by its own class."""
+
+    block: LoadBlock
+    server: OwnFigures
+
+    def columns(self) -> Columns:
+        return {**self.block.columns(), **self.server.columns()}
 
 
 def load_block(run: HttpRun, requests: Sequence[ServingRequest], *, rate_per_s: float, slo: Slo | None) -> LoadBlock:

@@ -9,17 +9,18 @@ Worked example: "vllm:request_queue_time_seconds_sum" 10 and 13, its "_count" 10
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from statistics import fmean
 from threading import Event, Thread
 
 from pytest_npubench.backends.server_address import ServerAddress
 from pytest_npubench.backends.server_facts import reply_of
+from pytest_npubench.campaign.visits import Visit
 from pytest_npubench.core.clock import monotonic
 from pytest_npubench.errors import DeviceUnavailableError
+from pytest_npubench.reports.number_text import figure, plain
 
 EVERY_S, PATIENCE_S = 1.0, 5.0
 RUNNING = (
@@ -44,17 +45,17 @@ _SERIES = re.compile(
     rb"^(%s)(_total|_sum|_count)?(?:\{[^}\n]*\})?[ \t]+([-+0-9.eE]+)" % b"|".join(name.encode() for name in NAMES),
     re.MULTILINE,
 )
-Look = Mapping[str, tuple[float, ...]]
-"""The values of all series of a name."""
+NO_NAME = "/metrics has none of the names of vLLM, SGLang, TGI and llama.cpp"
+LARGEST = 1e30  # a journal keeps no larger number, and none below 0
+Look = Mapping[str, tuple[float, int]]
+"""By name, the sum of all its series and their number."""
+NOTHING = (0.0, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OwnFigures:
-    """None is what the server does not tell; why: nothing of it at all. Fractions are of the cache, and of the tokens
-    of prompts."""
+class OwnFigures(Visit):
+    """None is what the server does not tell. Fractions are of the cache, and of the tokens of prompts."""
 
-    why: str = ""
-    num_looks: int = 0
     queue_mean_s: float | None = None
     running_mean: float | None = None
     running_most: float | None = None
@@ -67,15 +68,14 @@ class OwnFigures:
 
     @classmethod
     def of(cls, looks: Sequence[Look]) -> OwnFigures:
-        if not any(looks):
-            return cls(why="/metrics has none of the names of vLLM, SGLang, TGI and llama.cpp", num_looks=len(looks))
+        if not looks:
+            return cls()
         ends = looks[0], looks[-1]
         queued, num_queued = (_grown(ends, tuple(f"{name}{part}" for name in QUEUE)) for part in ("_sum", "_count"))
         hits, queries = _grown(ends, PREFIX_HITS), _grown(ends, PREFIX_QUERIES)
-        running, waiting = (_values(looks, names, sum) for names in (RUNNING, WAITING))
-        kv_usage = _values(looks, KV_USAGE, fmean)
+        running, waiting = (_totals(looks, names) for names in (RUNNING, WAITING))
+        kv_usage = [total / count for total, count in (_first(look, KV_USAGE) for look in looks) if count]
         return cls(
-            num_looks=len(looks),
             queue_mean_s=queued / num_queued if queued is not None and num_queued else None,
             running_mean=fmean(running) if running else None,
             running_most=max(running, default=None),
@@ -86,6 +86,35 @@ class OwnFigures:
             prefix_hit_fraction=hits / queries if hits is not None and queries else None,
             num_preemptions=_grown(ends, PREEMPTIONS),
         )
+
+    @classmethod
+    def pooled(cls, blocks: Sequence[OwnFigures]) -> OwnFigures | None:
+        """Of blocks of as many requests each: means of means and shares, the most of any, all preemptions. None where
+        nothing was told."""
+        whole: dict[str, float] = {}
+        for name in (field.name for field in fields(cls)):
+            if values := [value for block in blocks if (value := getattr(block, name)) is not None]:
+                whole[name] = max(values) if "_most" in name else sum(values) if "num_" in name else fmean(values)
+        return cls(**whole) if whole else None
+
+    @property
+    def in_words(self) -> str:
+        parts = [] if self.queue_mean_s is None else [f"queue {figure(self.queue_mean_s, 's')} a request"]
+        for name, mean, most in (
+            ("running", self.running_mean, self.running_most),
+            ("waiting", self.waiting_mean, self.waiting_most),
+        ):
+            if mean is not None and most is not None:
+                parts.append(f"{plain(mean)} {name} ({plain(most)} at most)")
+        fractions = {
+            "KV use": self.kv_usage_mean_fraction,
+            "at most": self.kv_usage_most_fraction,
+            "prefix hits": self.prefix_hit_fraction,
+        }
+        parts += [f"{name} {share:.1%}" for name, share in fractions.items() if share is not None]
+        if self.num_preemptions is not None:
+            parts.append(f"{plain(self.num_preemptions)} preemptions")
+        return ", ".join(parts)
 
 
 class Watch:
@@ -112,7 +141,12 @@ class Watch:
     @property
     def figures(self) -> OwnFigures:
         """What was seen, once it is over."""
-        return OwnFigures(why=self._why) if not self._looks else OwnFigures.of(self._looks)
+        return OwnFigures.of(self._looks)
+
+    @property
+    def why(self) -> str:
+        """Why nothing was seen; empty where something was."""
+        return "" if any(self._looks) else self._why or NO_NAME
 
     def _watch(self) -> None:
         while not self._over.wait(EVERY_S) and not self._why:
@@ -135,31 +169,31 @@ class Watch:
 
 
 def read(text: bytes) -> Look:
-    """Returns the values of the series that are known here, by name and ending; _total is none."""
-    values: dict[str, tuple[float, ...]] = {}
+    """Returns the series that are known here, by name and ending; _total is none."""
+    values: dict[str, tuple[float, int]] = {}
     for name, ending, number in _SERIES.findall(text):
         key = (name + ending.removesuffix(b"_total")).decode()
         try:
             value = float(number)
         except ValueError:
             continue
-        if math.isfinite(value):
-            values[key] = (*values.get(key, ()), value)
+        if 0 <= value < LARGEST:
+            total, count = values.get(key, NOTHING)
+            values[key] = total + value, count + 1
     return values
 
 
-def _values(looks: Sequence[Look], names: Sequence[str], together: Callable[[Sequence[float]], float]) -> list[float]:
-    """Returns a gauge in each look that has it."""
-    return [together(values) for look in looks if (values := _first(look, names))]
+def _totals(looks: Sequence[Look], names: Sequence[str]) -> list[float]:
+    """Returns a gauge in each look that has it, of all its series together."""
+    return [total for total, count in (_first(look, names) for look in looks) if count]
 
 
 def _grown(ends: tuple[Look, Look], names: Sequence[str]) -> float | None:
-    """How much a counter grew from the first look to the last."""
-    first, last = (_first(look, names) for look in ends)
-    grown = sum(last) - sum(first)
-    return grown if last and grown >= 0 else None
+    """Returns how much a counter grew from the first look to the last."""
+    (before, _), (after, count) = (_first(look, names) for look in ends)
+    return after - before if count and after >= before else None
 
 
-def _first(look: Look, names: Sequence[str]) -> tuple[float, ...]:
-    """Returns the values of the first of the names that a look has."""
-    return next((look[name] for name in names if name in look), ())
+def _first(look: Look, names: Sequence[str]) -> tuple[float, int]:
+    """Returns the first of the names that a look has."""
+    return next((look[name] for name in names if name in look), NOTHING)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -13,10 +14,13 @@ from made_records import trace_of
 from pytest_npubench import workloads
 from pytest_npubench.backends import backend
 from pytest_npubench.backends.server import ServerRuntime
+from pytest_npubench.core.case import Case
 from pytest_npubench.core.hardware_reader import default_directory
 from pytest_npubench.suites.hardware_files import load_all
 from pytest_npubench.suites.server.plan import ServerPlan
 from pytest_npubench.suites.server.spec import Asking, ServerLoad, ServerSize, ServerSpec, WorkloadRates
+from pytest_npubench.verdict.case_record import Cases
+from pytest_npubench.verdict.result import JudgedCase, Judgement
 
 with suppress(ModuleNotFoundError):  # without aiohttp a file that needs it is skipped
     from .stand_in import StandIn
@@ -51,6 +55,21 @@ def server_plan(*, slo: tuple[float, float] | None = (2.0, 1.0), attainment: flo
     server = ServerSpec(asking=Asking(**asking), attainment=attainment, rates=(RATES,), profiles=(size,))
     slos = () if slo is None else (replace(SPEC.slos[0], ttft_s=slo[0], tbt_s=slo[1]),)
     return ServerPlan(spec=replace(SPEC, sections=(server,), slos=slos), server=server, size=size)
+
+
+def read_back(case: Case, judgement: Judgement) -> Cases:
+    """The case as reports read it from a journal."""
+    record = JudgedCase(
+        case=case,
+        digest="0123456789ab",
+        node_id="test_server",
+        device="server:0",
+        fingerprint=None,
+        duration_s=1.0,
+        campaign="c",
+        judgement=judgement,
+    ).to_json()
+    return Cases.read([json.loads(json.dumps(record))])
 
 
 @pytest.fixture

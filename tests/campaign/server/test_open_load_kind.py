@@ -12,12 +12,13 @@ from pytest_npubench.errors import MeasurementError
 from pytest_npubench.serving.metrics import Slo
 from pytest_npubench.suites import case_kind, suite
 from pytest_npubench.suites.hardware_files import load_all
-from pytest_npubench.suites.server.blocks import load_block
+from pytest_npubench.suites.server.blocks import WatchedBlock, load_block
+from pytest_npubench.suites.server.own_figures import OwnFigures
 from pytest_npubench.suites.server.plan import server_plans
 from pytest_npubench.suites.server.points import LoadPoint
 from pytest_npubench.verdict import VerdictKind
 
-from .conftest import LOAD, server_plan
+from .conftest import LOAD, read_back, server_plan
 from .test_lateness_and_blocks import REQUESTS, http_run
 
 KIND = case_kind("open_load")
@@ -25,13 +26,19 @@ SPECS = load_all([default_directory()])
 SLO = Slo(ttft_s=0.5, tbt_s=0.4)
 
 
-def judged(plan, *runs, slo=SLO):
+def case_of(plan):
     (case,) = (plan.case(KIND.suite, KIND.name, axes) for axes in KIND.axes(plan))
+    return case
+
+
+def judged(plan, *runs, slo=SLO, server=OwnFigures()):  # noqa: B008 - a frozen record
     rows = [
         {f"{LoadPoint(load=LOAD).name}/{name}": tuple(values) for name, values in block.columns().items()}
-        for block in (load_block(run, REQUESTS, rate_per_s=100.0, slo=slo) for run in runs)
+        for block in (
+            WatchedBlock(block=load_block(run, REQUESTS, rate_per_s=100.0, slo=slo), server=server) for run in runs
+        )
     ]
-    return KIND.judge(case, plan, Measured(rounds=rows))
+    return KIND.judge(case_of(plan), plan, Measured(rounds=rows))
 
 
 def test_the_suite_has_this_kind_and_a_case_for_each_workload_and_rate():
@@ -56,6 +63,19 @@ def test_failed_requests_count_against_attainment_and_are_named():
     assert judged(server_plan(attainment=0.5), http_run()).verdict.kind is VerdictKind.PASSED
 
 
+def test_the_servers_own_figures_stand_beside_ours_on_the_page_and_in_the_line():
+    """Two blocks, in each of which 4 requests ran; a server that says nothing of itself has no table."""
+    own = OwnFigures(queue_mean_s=0.25, running_mean=4.0, running_most=6.0, num_preemptions=2)
+    for server, words in ((own, "queue 250 ms a request, 4 running (6 at most), 4 preemptions"), (OwnFigures(), None)):
+        judgement = judged(server_plan(), http_run(), http_run(), server=server)
+        _, tables, (line,) = suite("server").parts(read_back(case_of(server_plan()), judgement), ())
+        rows = dict(row[:2] for table in tables for row in table.rows)
+        assert line.partition("; its server: ")[2] == (f"{words}." if words else "")
+        assert (rows.get("server queue mean, ms"), rows.get("server preemptions")) == (
+            ("250", "4") if words else (None, None)
+        )
+
+
 def test_without_limits_a_case_is_measured_and_not_judged():
     found = judged(server_plan(slo=None), http_run(), slo=None)
     assert found.verdict.kind is VerdictKind.PASSED
@@ -72,10 +92,13 @@ def test_a_late_client_makes_the_case_invalid_and_still_shows_its_figures():
 
 
 def test_a_point_that_failed_says_why():
-    (case,) = (server_plan().case(KIND.suite, KIND.name, axes) for axes in KIND.axes(server_plan()))
     point = LoadPoint(load=LOAD).name
     with pytest.raises(MeasurementError, match="6 of 6: no connection"):
-        KIND.judge(case, server_plan(), Measured(failures={point: "no request was answered: 6 of 6: no connection"}))
+        KIND.judge(
+            case_of(server_plan()),
+            server_plan(),
+            Measured(failures={point: "6 of 6: no connection"}),
+        )
 
 
 def test_what_changes_a_case_changes_its_digest_and_what_changes_a_limit_its_limits():

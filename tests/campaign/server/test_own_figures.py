@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_npubench.backends.server_address import ServerAddress
-from pytest_npubench.suites.server.own_figures import OwnFigures, Watch, read
+from pytest_npubench.suites.server.own_figures import Look, OwnFigures, Watch, read
 
 VLLM = """# HELP vllm:num_requests_running Number of requests in model execution batches.
 # TYPE vllm:num_requests_running gauge
@@ -61,7 +61,7 @@ llamacpp:kv_cache_usage_ratio 0.28
 """
 
 
-def looks(form: str) -> list[dict[str, tuple[float, ...]]]:
+def looks(form: str) -> list[Look]:
     return [read(form.format(running=running, grown=grown).encode()) for running, grown in ((3, 100), (5, 110))]
 
 
@@ -97,22 +97,44 @@ def test_the_worked_example_and_a_server_that_was_started_anew():
     text=st.one_of(st.binary(max_size=300), st.text(max_size=300).map(lambda text: f"tgi_queue_size {text}".encode()))
 )
 def test_whatever_stands_there_is_read_or_passed_over(text):
-    assert OwnFigures.of([read(text)]).num_looks == 1
+    (figures,) = OwnFigures.of_columns(OwnFigures.of([read(text)]).columns()) or (OwnFigures(),)
+    assert figures == OwnFigures.of([read(text)])
 
 
-def test_the_watch_looks_until_the_end_and_gives_up_where_there_is_nothing(serve):  # noqa: F811 - the fixture
-    numbers, asked = itertools.count(3), []
+def _says(text) -> web.Application:
+    """A server that says this at /metrics, a text or what makes it."""
 
     async def metrics(request):
-        asked.append(request.path)
-        return web.Response(text=f"tgi_queue_size {next(numbers)}\n")
+        return web.Response(text=text() if callable(text) else text)
 
     app = web.Application()
     app.router.add_get("/metrics", metrics)
+    return app
+
+
+def test_many_series_are_one_number_and_what_no_journal_keeps_is_none():
+    assert read(b"tgi_queue_size 1\n" * 200_000) == {"tgi_queue_size": (200_000, 200_000)}
+    assert not any(read(b"tgi_queue_size " + value) for value in (b"-5", b"1e400", b"NaN", b"1e300", b"-"))
+
+
+def test_the_watch_looks_until_the_end_and_gives_up_where_there_is_nothing(serve):  # noqa: F811 - the fixture
+    numbers = itertools.count(3)
+    app = _says(lambda: f"tgi_queue_size {next(numbers)}\n")
     with Watch(ServerAddress(url=serve(app).url)) as watch:
         pass
-    assert (watch.figures.waiting_mean, watch.figures.num_looks) == (3.5, 2)
+    assert (watch.figures.waiting_mean, watch.why) == (3.5, "")
     with Watch(ServerAddress(url=serve(web.Application()).url)) as watch:
         pass
-    assert watch.figures == OwnFigures(why="no /metrics: HTTP 404")
-    assert "none of the names" in OwnFigures.of([read(b"python_gc_objects 3")]).why
+    assert (watch.figures, watch.why) == (OwnFigures(), "no /metrics: HTTP 404")
+    with Watch(ServerAddress(url=serve(_says("python_gc_objects 3")).url)) as watch:
+        pass
+    assert (watch.figures, "none of the names" in watch.why) == (OwnFigures(), True)
+
+
+def test_blocks_together_have_the_mean_of_means_the_most_of_all_and_every_preemption():
+    figures = [
+        OwnFigures(running_mean=mean, running_most=most, num_preemptions=number)
+        for mean, most, number in ((2.0, 3.0, 1), (4.0, 9.0, 2), (3.0, 9.0, 3))
+    ]
+    assert OwnFigures.pooled([OwnFigures(), *figures[:2]]) == figures[2]
+    assert OwnFigures.pooled([OwnFigures()]) is None

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
+from aiohttp import web
 
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.rounds import measure_round
@@ -16,6 +17,7 @@ from pytest_npubench.errors import ConfigError, MeasurementError
 from pytest_npubench.serving.metrics import Slo
 from pytest_npubench.suites.server.bench import ServerBench
 from pytest_npubench.suites.server.blocks import LoadBlock
+from pytest_npubench.suites.server.own_figures import OwnFigures
 from pytest_npubench.suites.server.points import LoadPoint
 
 from .conftest import LENGTHS, LOAD, NUM_REQUESTS, server_plan
@@ -44,17 +46,35 @@ def test_the_server_is_asked_for_the_workloads_lengths_with_new_token_ids(runtim
 def test_a_round_has_the_same_arrivals_on_every_machine_and_prompts_of_its_own(runtime, plan):
     stand_in = StandIn()
     opened = runtime(stand_in)
-    blocks = [ServerBench(opened, plan).sample(POINT, index) for index in (0, 0, 1)]
+    blocks = [ServerBench(opened, plan).sample(POINT, index).block for index in (0, 0, 1)]
     arrivals = [[record.arrival_s for record in block.records] for block in blocks]
     assert arrivals[0] == arrivals[1] != arrivals[2]
     prompts = [tuple(body["prompt"]) for body in stand_in.bodies]
     assert len(set(prompts)) == len(prompts)
 
 
+def test_what_the_server_says_of_itself_meanwhile_is_kept_beside_the_block(runtime, plan):
+    """A round gives each back by its class; of a server without /metrics there is nothing to keep."""
+
+    async def metrics(request):
+        return web.Response(text="vllm:num_requests_running 3\nvllm:num_preemptions_total 7\n")
+
+    for told, wanted in ((True, (OwnFigures(running_mean=3, running_most=3, num_preemptions=0),)), (False, ())):
+        stand_in = StandIn()
+        if told:
+            app = stand_in.application()
+            app.router.add_get("/metrics", metrics)
+            stand_in.application = lambda app=app: app
+        bench = ServerBench(runtime(stand_in), plan)
+        rows, _, _ = measure_round([POINT], {POINT.name: 1.0}, bench.sample, 0, lambda: None)
+        assert Measured(rounds=[rows]).visits(POINT.name, OwnFigures) == (wanted,)
+        assert len(Measured(rounds=[rows]).visits(POINT.name, LoadBlock)[0]) == 1
+
+
 def test_the_chat_api_is_asked_with_as_many_words(runtime):
     stand_in = StandIn()
     bench = ServerBench(runtime(stand_in), server_plan(api="chat", prompt="words", extra_body={}))
-    found = bench.sample(POINT, 0)
+    found = bench.sample(POINT, 0).block
     words = [len(body["messages"][0]["content"].split(" ")) for body in stand_in.bodies]
     assert words == [record.prompt_tokens for record in found.records]
     assert "ignore_eos" not in stand_in.bodies[0]
@@ -75,14 +95,14 @@ def test_a_workload_that_does_not_fit_fails_its_point_alone(runtime, plan):
 
 def test_failed_requests_stay_in_the_block_by_their_class(runtime, plan):
     bench = ServerBench(runtime(StandIn(fault=sometimes(refuses(429), every=3))), plan)
-    found = bench.sample(POINT, 0)
+    found = bench.sample(POINT, 0).block
     assert [record.aborted for record in found.records].count("HTTP 429") == 2
     assert sum(record.finished for record in found.records) == 4
 
 
 def test_a_server_that_goes_away_keeps_what_it_answered(runtime, plan):
     bench = ServerBench(runtime(StandIn(fault=after(4, refuses(500)))), plan)
-    found = bench.sample(POINT, 0)
+    found = bench.sample(POINT, 0).block
     assert [record.aborted for record in found.records] == [None] * 4 + ["HTTP 500"] * 2
     with pytest.raises(MeasurementError, match=r"no request was answered: 6 of 6: HTTP 500 \(HTTP 500 .*: no\)"):
         bench.sample(POINT, 1)
@@ -124,7 +144,7 @@ def test_collecting_garbage_before_a_block_puts_no_request_off(runtime, plan, mo
         yield
 
     monkeypatch.setattr(load_run, "no_collection", slow_collection)
-    found = ServerBench(runtime(StandIn()), plan).sample(POINT, 0)
+    found = ServerBench(runtime(StandIn()), plan).sample(POINT, 0).block
     assert found.records[0].arrival_s < 1.0
     assert found.records[0].dispatch_lag_s < 1.0 - found.records[0].arrival_s
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from heapq import heapify, heapreplace
 
@@ -21,10 +20,8 @@ from pytest_npubench.suites import case_kind
 from pytest_npubench.suites.server import SUITE
 from pytest_npubench.suites.server.sweep import NUM_RATES, Sweep, SweptRate, in_words, knee, rates_of, sweep
 from pytest_npubench.verdict import VerdictKind
-from pytest_npubench.verdict.case_record import Cases
-from pytest_npubench.verdict.result import JudgedCase
 
-from .conftest import server_plan
+from .conftest import read_back, server_plan
 
 SERVICE_S, LIMIT_S = 2.0, 5.0
 
@@ -191,19 +188,14 @@ def test_a_quick_run_and_a_file_without_limits_have_no_sweeps():
 def test_the_page_draws_latency_against_throughput():
     """A line a latency, the knee and the capacity as marks, a row a rate."""
     case, judgement = judged(swept(4, 0))
-    record = JudgedCase(
-        case=case,
-        digest="0123456789ab",
-        node_id="test_capacity",
-        device="server:0",
-        fingerprint=None,
-        duration_s=1.0,
-        campaign="c",
-        judgement=judgement,
-    ).to_json()
-    (curve, *_), _, (line,) = SUITE.parts(Cases.read([json.loads(json.dumps(record))]), ())
+    (curve, attainment, *_), _, (line,) = SUITE.parts(read_back(case, judgement), ())
     names = [series.name for series in curve.figure.series]
     assert names == ["E2E, mean", "TTFT, p99", "TTFT, mean", "TBT, p99", "knee", "90% attain"]
     assert all(len(series.x) == 1 for series in curve.figure.series[-2:])
-    assert len(curve.table.rows) == NUM_RATES
+    assert len(curve.table.rows) == len(attainment.table.rows) == NUM_RATES
+    shares, capacity = attainment.figure.series
+    assert list(shares.y) == [100 * row.attainment for row in judgement.detail.rates]
+    assert all(low <= share <= high for share, (low, high) in zip(shares.y, shares.y_ends, strict=True))
+    assert (capacity.x, capacity.y) == ([judgement.detail.capacity_per_s], [90.0])
+    assert capacity.x_ends[0] == judgement.detail.capacity_interval
     assert "capacity" in line

@@ -34,6 +34,7 @@ from pytest_npubench.cli.arguments import (
 )
 from pytest_npubench.errors import ConfigError, NpubenchError
 from pytest_npubench.extensions.planning.cli import search_batch, search_buckets
+from pytest_npubench.reports import report_extra
 
 if TYPE_CHECKING:
     from pytest_npubench.cli.arguments import Commands
@@ -113,9 +114,10 @@ def run(arguments: argparse.Namespace) -> int:
         sought = _sought(arguments, rows)
         if arguments.picture:
             from pytest_npubench.cli.run_files import write
-            from pytest_npubench.extensions.planning.cli.run_pictures import search_picture_text
 
-            write(arguments.picture, search_picture_text(rows, len(search.contenders), sought))
+            with report_extra():
+                from pytest_npubench.extensions.planning.report.search_page import search_page
+            write(arguments.picture, search_page(rows, len(search.contenders), sought))
     except NpubenchError as error:
         print_error(error)
         return 2

@@ -46,6 +46,7 @@ from pytest_npubench.extensions.planning.cli.system_options import (
     system_of,
     uncalibrated_cost,
 )
+from pytest_npubench.reports import report_extra
 
 if TYPE_CHECKING:
     from pytest_npubench.cli.arguments import Commands
@@ -257,7 +258,6 @@ def _write_files(
 ) -> None:
     """Raises ConfigError for a file of one run where there are more, StoreError where nothing can be written."""
     from pytest_npubench.cli.run_files import engine_text, requests_text, timeline_text, write
-    from pytest_npubench.extensions.planning.cli.run_pictures import picture_text
     from pytest_npubench.extensions.planning.cli.simulation_table import heading
     from pytest_npubench.extensions.planning.measured_run import meta_path
 
@@ -265,7 +265,9 @@ def _write_files(
         served = {f"{name}, simulated": result.records for name, result in results.items()}
         if against:
             served["measured"] = against.records()
-        write(arguments.picture, picture_text(answer, served, heading(answer)))
+        with report_extra():
+            from pytest_npubench.extensions.planning.report.simulation_page import simulation_page
+        write(arguments.picture, simulation_page(answer, served, heading(answer)))
     for path in filter(None, (arguments.requests_out, arguments.timeline)):
         if len(results) > 1:
             raise ConfigError(f"{path} is of one run; want one --policy and one --rate, not {len(results)} runs")

@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pytest_npubench.reports.build import chart, line, marks, table
-from pytest_npubench.reports.html import environment
+from pytest_npubench.reports.html import command_page
 from pytest_npubench.reports.plot_parts import BLUE, GREY, axis
-from pytest_npubench.reports.svg import draw
 
 MOST_MARKS = 1000
 PARETO = "Nothing that is cheaper an hour carries as much: the line goes through those settings."
@@ -46,23 +45,12 @@ def search_page(rows: Sequence[Mapping[str, Any]], num_settings: int, sought: st
         (axis("price an hour", from_zero=True), axis("requests/s", from_zero=True)),
         shown,
     )
-    page = (
-        environment()
-        .get_template("simulation.html.jinja")
-        .render(
-            command="npubench search",
-            pictures="Rates and prices",
-            headline=sought,
-            facts=[
-                ("kept", f"the best {len(carried)} of {num_settings} settings keep the SLO"),
-                ("clock", "virtual: no device ran"),
-            ],
-            charts=[picture] if carried else [],
-            tables=[shown] if carried else [],
-            draw=draw,
-        )
-    )
-    return page.encode("utf-8", errors="replace").decode("utf-8")
+    facts = [
+        ("kept", f"the best {len(carried)} of {num_settings} settings keep the SLO"),
+        ("clock", "virtual: no device ran"),
+    ]
+    charts, tables = ([picture], [shown]) if carried else ([], [])
+    return command_page("npubench search", sought, facts, "Rates and prices", charts, tables)
 
 
 def _of(rows: Sequence[Mapping[str, Any]], name: str) -> list[float]:

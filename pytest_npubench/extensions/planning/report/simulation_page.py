@@ -10,10 +10,9 @@ import numpy.typing as npt
 
 from pytest_npubench.reports import number_text
 from pytest_npubench.reports.build import chart, line, stairs, table
-from pytest_npubench.reports.html import environment
+from pytest_npubench.reports.html import command_page
 from pytest_npubench.reports.page import Chart, Table
 from pytest_npubench.reports.plot_parts import COLORS, axis
-from pytest_npubench.reports.svg import draw
 from pytest_npubench.serving.metrics import RequestRecord
 from pytest_npubench.serving.metrics.columns import columns_of
 
@@ -31,20 +30,9 @@ def simulation_page(answer: Mapping[str, Any], served: Mapping[str, Records], fa
         _distribution("TPOT", {name: _of(records, "tpot_s") for name, records in served.items()}),
         *_over_time(served),
     ]
-    page = (
-        environment()
-        .get_template("simulation.html.jinja")
-        .render(
-            command="npubench simulate",
-            pictures="Latencies and queues",
-            headline=f"{answer['model']} on {answer['hardware']}, {answer['clock']} clock",
-            facts=facts,
-            tables=[_metrics(run) for run in answer["runs"]],
-            charts=[one for one in charts if one is not None],
-            draw=draw,
-        )
-    )
-    return page.encode("utf-8", errors="replace").decode("utf-8")
+    headline = f"{answer['model']} on {answer['hardware']}, {answer['clock']} clock"
+    drawn, tables = [each for each in charts if each is not None], [_metrics(run) for run in answer["runs"]]
+    return command_page("npubench simulate", headline, facts, "Latencies and queues", drawn, tables)
 
 
 def _of(records: Records, name: str) -> Floats:

@@ -16,6 +16,9 @@ from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.served_capacity import attained, capacity_metric, capacity_of
 from pytest_npubench.campaign.served_metrics import SloDetail
 from pytest_npubench.core.case import Axes, Case
+from pytest_npubench.serving.capacity import Capacity
+from pytest_npubench.serving.metrics import Slo
+from pytest_npubench.suites.server.blocks import LoadBlock
 from pytest_npubench.suites.server.lateness import why_late
 from pytest_npubench.suites.server.plan import ServerPlan
 from pytest_npubench.suites.server.points import SweepPoint
@@ -37,6 +40,22 @@ class CapacityDetail:
     why: str
     knee_per_s: float
     rates: tuple[SweptRate, ...]
+
+    @classmethod
+    def of(
+        cls, workload: str, slo: Slo, wanted: float, capacity: Capacity, blocks: Sequence[LoadBlock]
+    ) -> CapacityDetail:
+        rates = rates_of(blocks)
+        return cls(
+            workload=workload,
+            slo=SloDetail(ttft_s=slo.ttft_s, tbt_s=slo.tbt_s),
+            wanted_fraction=wanted,
+            capacity_per_s=capacity.rate_per_s,
+            capacity_interval=capacity.interval,
+            why=in_words(capacity, rates),
+            knee_per_s=knee(rates).rate_per_s,
+            rates=rates,
+        )
 
 
 class CapacityKind:
@@ -60,22 +79,12 @@ class CapacityKind:
         (point,) = self.points(case, plan)
         sweeps = [sweep for (sweep,) in measured.visits(point.name, Sweep)]
         rounds, wanted = [sweep.blocks for sweep in sweeps], plan.server.attainment
-        capacity, rates = capacity_of(rounds, wanted), rates_of([block for blocks in rounds for block in blocks])
-        slo = rounds[0][0].limits
+        capacity, blocks = capacity_of(rounds, wanted), [block for blocks in rounds for block in blocks]
         return Judgement(
             verdict=_verdict(sweeps, wanted),
             what=f"capacity at {wanted:.0%} attainment",
             metrics=(capacity_metric("capacity", capacity, rounds),),
-            detail=CapacityDetail(
-                workload=point.workload,
-                slo=SloDetail(ttft_s=slo.ttft_s, tbt_s=slo.tbt_s),
-                wanted_fraction=wanted,
-                capacity_per_s=capacity.rate_per_s,
-                capacity_interval=capacity.interval,
-                why=in_words(capacity, rates),
-                knee_per_s=knee(rates).rate_per_s,
-                rates=rates,
-            ),
+            detail=CapacityDetail.of(point.workload, blocks[0].limits, wanted, capacity, blocks),
         )
 
 

@@ -19,6 +19,7 @@ from pytest_npubench.suites.server.blocks import LoadBlock
 from pytest_npubench.suites.server.failures import in_words
 from pytest_npubench.suites.server.figures import seen_from_outside
 from pytest_npubench.suites.server.lateness import dispatch_lag_p99_s, why_late
+from pytest_npubench.suites.server.own_figures import OwnFigures
 from pytest_npubench.suites.server.plan import ServerPlan
 from pytest_npubench.suites.server.points import LoadPoint
 from pytest_npubench.verdict import Gate, Verdict, VerdictKind, judge_gates
@@ -42,7 +43,7 @@ class ClientDetail:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenLoadDetail:
     """What was asked of the server and how; `failures`, `counted_by` and `remarks` are numbers of requests, by
-    name."""
+    name. server: what it said of itself, None where that is nothing."""
 
     workload: str
     rate_per_s: float
@@ -56,6 +57,7 @@ class OpenLoadDetail:
     client: ClientDetail
     figures: Mapping[str, ServedFigure]
     remarks: Mapping[str, int] = field(default_factory=dict)
+    server: OwnFigures | None = None
 
 
 class OpenLoadKind:
@@ -75,6 +77,7 @@ class OpenLoadKind:
     def judge(self, case: Case, plan: ServerPlan, measured: Measured) -> Judgement:
         (point,) = self.points(case, plan)
         blocks = [block for (block,) in measured.visits(point.name, LoadBlock)]
+        own_figures = [figures for visits in measured.visits(point.name, OwnFigures) for figures in visits]
         whole = pooled(blocks)
         metrics, figures = reported(blocks, seen_from_outside)
         return Judgement(
@@ -94,6 +97,7 @@ class OpenLoadKind:
                 failures=whole.failures,
                 counted_by=whole.num_counted_by,
                 remarks=whole.num_remarked,
+                server=OwnFigures.pooled(own_figures),
                 client=ClientDetail.of(whole),
                 figures=figures,
             ),

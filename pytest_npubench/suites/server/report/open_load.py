@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pytest_npubench.reports import number_text
-from pytest_npubench.reports.build import of_each
 from pytest_npubench.reports.campaign_sections import sentences
 from pytest_npubench.reports.detail_parts import detail_parts
 from pytest_npubench.reports.page import Parts, Rounds
 from pytest_npubench.suites.server.kinds.capacity import CapacityDetail
 from pytest_npubench.suites.server.kinds.open_load import OpenLoadDetail
-from pytest_npubench.suites.server.report.capacity import capacity_line, throughput_chart
+from pytest_npubench.suites.server.report.capacity import capacity_line, swept_charts
 from pytest_npubench.verdict.case_record import CaseRecord, Cases
 
 Load = CaseRecord[OpenLoadDetail]
@@ -26,7 +27,8 @@ NOTES = {
 
 def parts(cases: Cases, rounds: Rounds) -> Parts:
     charts, tables = detail_parts(cases, pictured={"capacity": {"rates", "capacity_interval"}}, notes=NOTES)
-    curves = of_each(throughput_chart, cases.of("capacity", CapacityDetail))
+    sweeps = cases.of("capacity", CapacityDetail)
+    curves = [replace(drawn, shows=(case.key,)) for case in sweeps for drawn in swept_charts(case.detail)]
     return (*curves, *charts), tuple(tables), sentences(lines(cases))
 
 
@@ -52,6 +54,11 @@ def _remarked(load: Load) -> str:
     )
 
 
+def _own_figures(load: Load) -> str:
+    """ "; its server: 4 running (6 at most)"; empty where it says nothing of itself."""
+    return f"; its server: {load.detail.server.in_words}" if load.detail.server else ""
+
+
 def _line(load: Load) -> str:
     times = ", ".join(
         f"{time.upper()} mean {_milliseconds(load, f'{time}_mean_s')} and p99 {_milliseconds(load, f'{time}_p99_s')} ms"
@@ -65,6 +72,7 @@ def _line(load: Load) -> str:
     return (
         f"server under {_name(load)}: {times}{share}{_failed(load)}{_remarked(load)}; "
         f"its client: dispatch lag p99 {lag} ms, loop stalls p99 {stall} ms and worst {worst} ms"
+        f"{_own_figures(load)}"
     )
 
 
