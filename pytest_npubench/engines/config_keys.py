@@ -16,7 +16,7 @@ _OF_FILES = """architectures model_type torch_dtype dtype transformers_version _
     problem_type task_specific_params finetuning_task bad_words_ids"""
 # training, and tokens with a meaning
 _OF_TRAINING = """initializer_range attention_dropout hidden_dropout hidden_dropout_prob attention_probs_dropout_prob
-    embd_pdrop resid_pdrop attn_pdrop dropout classifier_dropout router_aux_loss_coef router_jitter_noise
+    embd_pdrop emb_pdrop resid_pdrop attn_pdrop dropout classifier_dropout router_aux_loss_coef router_jitter_noise
     output_router_logits output_attentions output_hidden_states return_dict use_return_dict gradient_checkpointing
     bos_token_id eos_token_id pad_token_id unk_token_id sep_token_id decoder_start_token_id chunk_size_feed_forward
     is_decoder is_encoder_decoder add_cross_attention cross_attention_hidden_size tie_encoder_decoder pruned_heads

@@ -39,7 +39,7 @@ NOT_MODELLED: Mapping[str, str] = {
     "altup_num_inputs": "several residual streams",
     "hc_mult": "several residual streams",
     "use_mla": "compressed keys and values without their ranks",
-    "cla_share_factor": "keys and values that groups of layers share",
+    "use_cla": "keys and values that groups of layers share",
     "num_loops": "layers that run several times",
 }
 _FIGURES = """vocab_size hidden_size num_hidden_layers num_attention_heads num_key_value_heads head_dim v_head_dim
@@ -80,7 +80,15 @@ _OF_VALUES = """hidden_act hidden_activation mlp_hidden_act activation mamba_hid
     mamba_chunk_size use_mamba_kernels mamba_norm_before_gate rescale_prenorm_residual residual_in_fp32
     num_logits_to_keep block_size moe_shared_expert_overlap mtp_use_dedicated_embeddings use_mtp
     index_share_for_mtp_iteration moe_norm_min moe_gate moe_capacity moe_jitter_eps moe_loss_weight
-    moe_normalize_expert_weights input_jitter_noise for_llm_class rope_scaling_factor"""
+    moe_normalize_expert_weights input_jitter_noise for_llm_class moe_use_aux_free init_method
+    normalization_function layer_switch order_of_interleaved_layers rotary_pct use_embedding_sharing
+    use_gated_activation use_parallel_block use_parallel_embedding cla_share_factor add_classification_head
+    class_num norm_type pool_type use_rotary_pos_emb moe_drop_tokens moe_random_routing_dropped_token
+    org_vocab_size dense_list enable_lm_head_fp32 group_limited_greedy use_mixed_mlp_moe block_dim
+    block_mlp_init_scale block_norm_eps block_out_init_scale block_use_swiglu block_use_xavier_init
+    conv_dim conv_dim_out conv_use_xavier_init use_pos_enc mamba_use_mlp mlp_expansion_factor
+    apply_residual_connection_post_layernorm use_associative_scan use_mambapy moe_aux_loss_coef
+    z_loss_coefficient rope_scaling_factor"""
 READ = frozenset(f"{_FIGURES} {_OF_VALUES}".split()) | PATTERN_KEYS | {GIVEN_NAMES}
 
 
@@ -95,11 +103,15 @@ def layered_shape(config: Config, name: str, path: Path) -> DecoderShape:
         draft_parameters, drafts = figures.drafts()
     except UnknownLayer as error:
         raise ConfigError(f"{path}: {error}") from None
+    except (TypeError, ValueError, ArithmeticError, AttributeError, LookupError) as error:
+        raise ConfigError(f"{path}: layers cannot be counted from its figures: {error!r}") from None
     windows = {layer.window for layer in layers if layer.window}
     if len(windows) > 1:
         raise ConfigError(f"{path}: windows of {sorted(windows)} tokens; want one width of all layers that have one")
     if not any(layer.cached_values for layer in layers):
         raise ConfigError(f"{path}: no layer keeps keys and values; want a model with attention")
+    if states := sum(layer.state_bytes(2) for layer in layers):
+        doubts = (*doubts, f"states of {states / 1e6:.1f} MB (in 16 bits) of each request take KV blocks of their own")
     has_experts = any(layer.has_experts for layer in layers)
     if figures.is_latent and bits is not None:
         doubts = (*doubts, "projections of compressed keys and values are counted with the bits of all others")
@@ -279,9 +291,8 @@ class _Figures(MixerFigures):
     def _beside_experts(self) -> int:
         """Matrices of the feed-forward part that are no expert's: shared experts, their gate, and what brings a token
         to the experts' width and back."""
-        shared = self.value("shared_expert_intermediate_size", 0) or (
-            (self.value("n_shared_experts", 0) or 0) * self.expert_width
-        )
+        number = self.whole("n_shared_experts") if self.value("n_shared_experts", 0) else 0
+        shared = self.value("shared_expert_intermediate_size", 0) or number * self.expert_width
         width = shared + (self.dense_width if self._family.has_dense_beside else 0)
         latent = 2 * self.hidden * (self.value("moe_latent_size", 0) or 0)
         return self._family.matrices * self.hidden * width + self._family.has_shared_gate * self.hidden + latent

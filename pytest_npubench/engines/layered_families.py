@@ -17,8 +17,8 @@ ALIASES: Mapping[str, str] = {
     for names in """
         hidden_size d_model n_embd n_embed
         num_hidden_layers n_layers n_layer
-        num_attention_heads n_heads n_head
-        num_key_value_heads num_kv_heads kv_n_heads num_attention_groups
+        num_attention_heads n_heads n_head num_heads
+        num_key_value_heads num_kv_heads n_head_kv kv_n_heads num_attention_groups
         head_dim attention_head_dim
         intermediate_size ffn_hidden_size block_ff_dim
         dense_intermediate_size prefix_dense_intermediate_size intermediate_size_mlp
@@ -28,7 +28,7 @@ ALIASES: Mapping[str, str] = {
         num_experts_per_tok num_experts_per_token experts_per_token moe_k moe_topk moe_top_k top_k_experts
         n_shared_experts num_shared_experts num_shared_expert moe_num_shared_experts
         shared_expert_intermediate_size moe_shared_expert_intermediate_size shared_intermediate_size share_expert_dim
-        first_k_dense_replace num_dense_layers moe_layer_start_index
+        first_k_dense_replace num_dense_layers moe_layer_start_index moe_layer_num_skipped
         decoder_sparse_step interleave_moe_layer_step moe_layer_interval
         layer_types layers_block_type hybrid_override_pattern
         sliding_window sliding_window_size

@@ -32,7 +32,8 @@ class CalibratedCost:
     """Seconds, 0 where nothing was seen of a term: `fixed_s` an iteration, `weights_s` for all weights but the experts'
     read once, `row_s` a row through all layers, `pair_s` a token that a prompt's token attends to, `context_s` a token
     of keys and values read, `activation_s` an expert of one layer read, `waking_s` an iteration from idle. expert_share
-    is the experts' part of the operations of a row."""
+    is the experts' part of the operations of a row. A decode row reads and writes its states of fixed size in the time
+    of state_tokens of its context."""
 
     is_affine: ClassVar[bool] = True
     num_layers: int
@@ -46,6 +47,7 @@ class CalibratedCost:
     curve: Curve = ()
     has_experts: bool = False
     expert_share: float = 0.0
+    state_tokens: float = 0.0
 
     def seconds(self, work: StepWork) -> float:
         layer_rows = pairs = context = activations = 0.0
@@ -55,7 +57,7 @@ class CalibratedCost:
             layer_rows += share * (worth(self.curve, rows) if self.curve else rows)
             if prefill and self.pair_s:
                 pairs += share * prefill_pairs(prefill)
-            context += share * work.context_tokens
+            context += share * (work.context_tokens + work.decode_rows * self.state_tokens)
             activations += activated
         rows_s = layer_rows / self.num_layers * self.row_s * (1 + self.expert_share * (work.expert_rows - 1))
         attention_s = (context * self.context_s + pairs * self.pair_s) / self.num_layers

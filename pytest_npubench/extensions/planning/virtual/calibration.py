@@ -144,6 +144,7 @@ class Prior:
             curve=self.curve,
             has_experts=not shape.is_dense,
             expert_share=shape.expert_share,
+            state_tokens=2 * shape.state_bytes(2) / shape.kv_bytes_per_token(2),
             **terms,
         )
 
@@ -192,6 +193,9 @@ def prior_of(
     layers = [(kind.cost, kind.number) for kind in kinds]
     # layers that look at all tokens: half of gpt-oss's
     whole = [(cost, number if cost.window is None else 0 if shape.layers else number // 2) for cost, number in layers]
+    index_pair_s, index_s = (
+        sum(number * getattr(cost, name) for cost, number in layers) for name in ("index_pair_s", "index_read_s")
+    )
     rows_s = sum(number * (cost.shared_row_s + cost.expert_row_s) for cost, number in layers) + peak.head_row_s
     weights_s = sum(number * cost.shared_read_s for cost, number in layers) + peak.head_read_s
     expert_s = max(cost.expert_read_s for cost, _ in layers)
@@ -201,8 +205,8 @@ def prior_of(
         "fixed_s": (1e-3, 2.0, 0.7),
         "weights_s": (weights_s, 1.25, 0.2),
         "row_s": (rows_s, 1.45, 0.35),
-        "pair_s": (sum(number * cost.pair_s for cost, number in whole), 2.0, PAIRS_OWN),
-        "context_s": (sum(number * cost.context_read_s for cost, number in whole), 1.45, 0.35),
+        "pair_s": (sum(number * cost.pair_s for cost, number in whole) + index_pair_s, 2.0, PAIRS_OWN),
+        "context_s": (sum(number * cost.context_read_s for cost, number in whole) + index_s, 1.45, 0.35),
         **({} if shape.is_dense else {"activation_s": (expert_s, 1.35, 0.35)}),
     }
     unit, factor, deviation = (np.array(values) for values in zip(*terms.values(), strict=True))

@@ -94,6 +94,16 @@ def test_a_state_is_read_and_written_by_each_decode_row_and_once_by_a_prompt() -
     assert _seconds(shape, 0, 0, row) - _seconds(stateless, 0, 0, row) == pytest.approx(multiplied_s, rel=1e-3)
 
 
+def test_a_calibrated_row_moves_its_states_as_so_many_tokens_of_context() -> None:
+    """A state of 100 tokens, read and written: 200 tokens more of each of 8 rows."""
+    plain = decoder_shape("llama-3.2-1b")
+    layer = plain.all_layers[0]
+    shape = replace(plain, layers=tuple(replace(layer, state_values=100 * layer.kv_values) for _ in range(16)))
+    costs = [(prior := prior_of(each, SPEC, **HOW)).cost(each, prior.mean) for each in (shape, plain)]
+    work = [StepWork([PassWork(0, 16, (), 0)], 8, context, 0, 8) for context in (4_000, 5_600)]
+    assert costs[0].seconds(work[0]) == pytest.approx(costs[1].seconds(work[1]))
+
+
 def test_an_index_reads_all_tokens_and_attention_those_that_it_chooses() -> None:
     """128 values of 2 bytes a token of the context, whatever its length; the cache's of 2,048 tokens."""
     latent = latent_attention(hidden=2048, num_heads=16, query_rank=1536, kv_rank=512, nope=128, rope=64, value=128)
