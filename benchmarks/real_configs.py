@@ -48,7 +48,7 @@ def _rows(name: str, paths: list[Path]) -> Iterator[str]:
         try:
             shapes.append(read_shape(path))
         except ConfigError as error:
-            reasons.append(str(error).partition(" has ")[2].removesuffix(NOT_MODELLED))
+            reasons.append(str(error).partition(" has ")[2].removesuffix(NOT_MODELLED).partition(";")[0])
     if shapes:
         weights = _range([round(shape.num_parameters / 1e9, 1) for shape in shapes])
         cache = _range([round(shape.kv_bytes_per_token(2) / 1e3, 1) for shape in shapes])

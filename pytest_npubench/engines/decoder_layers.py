@@ -103,12 +103,13 @@ def latent_attention(
     }
 
 
-def with_index(mixer: Mixer, *, hidden: int, query_rank: int, num_heads: int, head_dim: int) -> Mixer:
-    """Attention to the tokens that an index chooses (DeepSeek Sparse Attention: DeepSeek-V3.2, section 2.1), whose
-    queries come from the compressed ones, and whose one key a token is kept beside the cache."""
-    matrices = query_rank * num_heads * head_dim + hidden * (head_dim + num_heads)
+def with_index(mixer: Mixer, *, hidden: int, query_rank: int | None, num_heads: int, head_dim: int) -> Mixer:
+    """Attention to the tokens that an index chooses, whose one key a token is kept beside the cache. Its queries come
+    from the compressed ones, and heads are weighed (DeepSeek Sparse Attention: DeepSeek-V3.2, section 2.1); without a
+    rank they come from the hidden state, and are not (MiniMax M3)."""
+    of_queries = (query_rank or hidden) * num_heads * head_dim + (0 if query_rank is None else hidden * num_heads)
     return mixer | Mixer(
-        attention_parameters=mixer["attention_parameters"] + matrices,
+        attention_parameters=mixer["attention_parameters"] + of_queries + hidden * head_dim,
         small_parameters=mixer["small_parameters"] + 2 * head_dim,
         index_values=head_dim,
         index_products=num_heads * head_dim,

@@ -15,7 +15,7 @@ from pytest_npubench.engines.decoder_layers import (
     latent_attention,
     with_index,
 )
-from pytest_npubench.engines.layer_pattern import MixerKind, UnknownLayer
+from pytest_npubench.engines.layer_pattern import MixerKind, UnknownLayer, is_indexed
 from pytest_npubench.engines.layered_families import GIVEN_NAMES, LayeredFamily
 from pytest_npubench.engines.state_layers import (
     both,
@@ -54,10 +54,12 @@ class MixerFigures:
         number = self.value("num_experts", 0)
         self._has_experts = number != 0 and number != 1 and self.value("enable_moe_block", True) is not False
         self._num_experts = self.whole("num_experts") if self._has_experts else 0
-        self._has_index = self.is_latent and self.value("index_topk", None) is not None
-        key = "index_topk" if self._has_index else "sliding_window"
+        blocks = (self.value("index_topk_blocks", 0) or 0) * (self.value("index_block_size", 0) or 0)
+        chosen = self.value("index_topk", None) or blocks
+        self._has_index = bool(chosen and self.value("index_head_dim", None))
         is_used = self._has_index or self.value("use_sliding_window", True) is not False
-        window = self.value(key, None) or self.value("attention_chunk_size", None)
+        stated = self.value("sliding_window", None) or self.value("attention_chunk_size", None)
+        window = chosen if self._has_index else stated
         self._stated_window = self.whole("_", window) if window and is_used else None
         context = self.value("max_position_embeddings", None) or MOST
         self._window = self._stated_window if self._stated_window and self._stated_window < context else None
@@ -104,15 +106,22 @@ class MixerFigures:
         if self.value("attention_bias", False):
             biases = (rank or 0) + kv_rank + rope + self.hidden
             mixer |= Mixer(small_parameters=mixer["small_parameters"] + biases)
-        if not self._has_index or not self._computes_index(index):
+        return self._indexed(mixer, index, query_rank=rank)
+
+    def _indexed(self, mixer: Mixer, index: int, *, query_rank: int | None) -> Mixer:
+        """With the layer's index, where it has one of its own."""
+        if not self.is_indexed(index) or not self._computes_index(index):
             return mixer
         return with_index(
             mixer,
             hidden=self.hidden,
-            query_rank=self.whole("q_lora_rank"),
+            query_rank=query_rank,
             num_heads=self.whole("index_n_heads"),
             head_dim=self.whole("index_head_dim"),
         )
+
+    def is_indexed(self, index: int) -> bool:
+        return self._has_index and is_indexed(self._patterned, index)
 
     def _computes_index(self, index: int) -> bool:
         """Whether a layer has an index, and does not take the choice of the layer before it."""
@@ -139,10 +148,11 @@ class MixerFigures:
         elif self.value("attention_k_eq_v", False) and not has_window:
             without = kv_heads * values
         sinks = self.value(f"add_{'swa' if has_window else 'full'}_attention_sink_bias", False)
-        return mixer | Mixer(
+        mixer |= Mixer(
             attention_parameters=mixer["attention_parameters"] - self.hidden * without,
             small_parameters=mixer["small_parameters"] + bool(sinks) * heads,
         )
+        return self._indexed(mixer, index, query_rank=None)
 
     def grouped(self, heads: int, kv_heads: int, width: int, values: int) -> Mixer:
         if heads % kv_heads:

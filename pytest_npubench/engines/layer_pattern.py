@@ -12,6 +12,7 @@ from typing import Any, Literal
 MixerKind = Literal["full", "window", "state", "both", "none"]
 Config = Mapping[str, Any]
 
+INDEXED_BLOCKS = "minimax_m3_sparse"
 # a list of names, or letters, one a layer
 NAMES: Mapping[str, MixerKind] = {
     "full_attention": "full",
@@ -19,6 +20,7 @@ NAMES: Mapping[str, MixerKind] = {
     "*": "full",
     "indexed_attention": "full",
     "deepseek_sparse_attention": "full",
+    INDEXED_BLOCKS: "full",
     "sliding_attention": "window",
     "chunked_attention": "window",
     "linear_attention": "state",
@@ -35,7 +37,7 @@ _KEYS = """layer_types attn_type_list attn_layer_indices full_attn_idxs full_att
     attn_layer_offset full_attention_interval hybrid_layer_pattern sliding_window_pattern _sliding_window_pattern
     no_rope_layers no_rope_layer_interval mlp_layer_types moe_layers moe_layers_enum moe_layer_freq
     first_k_dense_replace moe_layer_end_index decoder_sparse_step mlp_only_layers expert_layer_period
-    expert_layer_offset"""
+    expert_layer_offset sparse_attention_freq"""
 PATTERN_KEYS = frozenset(_KEYS.split())
 WINDOW_PATTERNS = ("sliding_window_pattern", "_sliding_window_pattern", "no_rope_layer_interval")
 
@@ -87,6 +89,15 @@ def _has_window(config: Config, index: int) -> bool:
     if pattern is None:
         raise UnknownLayer("a window shorter than the context, and no key that says which layers have it")
     return (index + 1) % int(pattern) != 0
+
+
+def is_indexed(config: Config, index: int) -> bool:
+    """Whether the layer at an index, from 0, attends to what an index chooses, where the model has one. Raises
+    UnknownLayer."""
+    if config.get("sparse_attention_freq") is not None:
+        return bool(_entry(config, "sparse_attention_freq", index))
+    names = config.get("layer_types") or ()
+    return INDEXED_BLOCKS not in names or _entry(config, "layer_types", index) == INDEXED_BLOCKS
 
 
 def has_experts(config: Config, index: int) -> bool:

@@ -34,8 +34,7 @@ LANGUAGE_MODELS = ("ForCausalLM", "ForConditionalGeneration")
 # what of a file changes the answer, and is not modelled
 NOT_MODELLED: Mapping[str, str] = {
     "compress_ratios": "attention over merged keys",
-    "sparse_attention_config": "attention to chosen blocks of the cache",
-    "attn_res_block_size": "attention over the residuals of earlier layers",
+    "attn_res_block_size": "attention over residuals",
     "altup_num_inputs": "several residual streams",
     "hc_mult": "several residual streams",
     "use_mla": "compressed keys and values without their ranks",
@@ -46,14 +45,15 @@ _FIGURES = """vocab_size hidden_size num_hidden_layers num_attention_heads num_k
     intermediate_size dense_intermediate_size tie_word_embeddings attention_bias attention_out_bias
     qkv_bias mlp_bias use_bias bias use_qk_norm qk_norm_type q_lora_rank kv_lora_rank qk_nope_head_dim
     qk_rope_head_dim index_topk index_n_heads index_head_dim indexer_types index_topk_freq
-    index_skip_topk_offset index_topk_pattern num_experts moe_intermediate_size n_shared_experts
-    shared_expert_intermediate_size moe_latent_size sliding_window use_sliding_window attention_chunk_size
-    swa_num_attention_heads swa_num_key_value_heads swa_head_dim swa_v_head_dim add_swa_attention_sink_bias
-    add_full_attention_sink_bias global_head_dim num_global_key_value_heads attention_k_eq_v
-    num_kv_shared_layers use_double_wide_mlp enable_moe_block hidden_size_per_layer_input
-    vocab_size_per_layer_input mamba_num_heads mamba_head_dim mamba_d_ssm ssm_state_size n_groups
-    conv_kernel expand use_conv_bias mamba_proj_bias mamba_rms_norm mamba_dt_rank mamba_ssm_dtype
-    linear_num_value_heads linear_num_key_heads linear_key_head_dim linear_value_head_dim
+    index_skip_topk_offset index_topk_pattern index_topk_blocks index_block_size use_sparse_attention
+    sparse_init_block sparse_local_block sparse_score_type sparse_disable_index_value index_local_blocks
+    num_experts moe_intermediate_size n_shared_experts shared_expert_intermediate_size moe_latent_size
+    sliding_window use_sliding_window attention_chunk_size swa_num_attention_heads swa_num_key_value_heads
+    swa_head_dim swa_v_head_dim add_swa_attention_sink_bias add_full_attention_sink_bias global_head_dim
+    num_global_key_value_heads attention_k_eq_v num_kv_shared_layers use_double_wide_mlp enable_moe_block
+    hidden_size_per_layer_input vocab_size_per_layer_input mamba_num_heads mamba_head_dim mamba_d_ssm
+    ssm_state_size n_groups conv_kernel expand use_conv_bias mamba_proj_bias mamba_rms_norm mamba_dt_rank
+    mamba_ssm_dtype linear_num_value_heads linear_num_key_heads linear_key_head_dim linear_value_head_dim
     linear_conv_kernel_dim conv_L_cache conv_bias block_multiple_of block_ffn_dim_multiplier
     block_auto_adjust_ff_dim projectors_bias lm_head_bias block_configs num_nextn_predict_layers
     mtp_layers_block_type mtp_transformer_layers attn_output_gate attention_output_gate gating _norms
@@ -68,27 +68,27 @@ _OF_VALUES = """hidden_act hidden_activation mlp_hidden_act activation mamba_hid
     use_moe_router_bias moe_router_scaling_factor moe_router_use_sigmoid moe_router_activation_func
     moe_renormalize num_expert_group use_grouped_topk use_expert_bias router_aux_loss_coef
     query_pre_attn_scalar final_logit_softcapping attn_logit_softcapping cache_implementation
-    output_router_logits clip_qkv swiglu_limit swiglu_alpha swiglu_limits swiglu_limits_shared
-    attention_value_scale qk_head_dim use_bidirectional_attention output_gate_type attention_multiplier
-    embedding_multiplier logits_scaling residual_multiplier lm_head_multiplier mlp_multipliers
-    key_multiplier attention_in_multiplier attention_out_multiplier ssm_multipliers ssm_in_multiplier
-    ssm_out_multiplier logit_scale attn_temperature_tuning floor_scale attn_scale full_attn_alpha_factor
-    full_attn_beta_factor linear_attn_alpha_factor linear_attn_beta_factor mlp_alpha_factor mlp_beta_factor
-    layernorm_full_attention_alpha layernorm_full_attention_beta layernorm_linear_attention_alpha
-    layernorm_linear_attention_beta layernorm_mlp_alpha layernorm_mlp_beta postnorm shared_moe_mode
-    mla_use_nope time_step_limit time_step_min time_step_max time_step_floor time_step_rank chunk_size
-    mamba_chunk_size use_mamba_kernels mamba_norm_before_gate rescale_prenorm_residual residual_in_fp32
-    num_logits_to_keep block_size moe_shared_expert_overlap mtp_use_dedicated_embeddings use_mtp
-    index_share_for_mtp_iteration moe_norm_min moe_gate moe_capacity moe_jitter_eps moe_loss_weight
-    moe_normalize_expert_weights input_jitter_noise for_llm_class moe_use_aux_free init_method
-    normalization_function layer_switch order_of_interleaved_layers rotary_pct use_embedding_sharing
-    use_gated_activation use_parallel_block use_parallel_embedding cla_share_factor add_classification_head
-    class_num norm_type pool_type use_rotary_pos_emb moe_drop_tokens moe_random_routing_dropped_token
-    org_vocab_size dense_list enable_lm_head_fp32 group_limited_greedy use_mixed_mlp_moe block_dim
-    block_mlp_init_scale block_norm_eps block_out_init_scale block_use_swiglu block_use_xavier_init
-    conv_dim conv_dim_out conv_use_xavier_init use_pos_enc mamba_use_mlp mlp_expansion_factor
-    apply_residual_connection_post_layernorm use_associative_scan use_mambapy moe_aux_loss_coef
-    z_loss_coefficient rope_scaling_factor"""
+    output_router_logits clip_qkv use_gemma_norm swiglu_limit swiglu_alpha swiglu_limits
+    swiglu_limits_shared attention_value_scale qk_head_dim use_bidirectional_attention output_gate_type
+    attention_multiplier embedding_multiplier logits_scaling residual_multiplier lm_head_multiplier
+    mlp_multipliers key_multiplier attention_in_multiplier attention_out_multiplier ssm_multipliers
+    ssm_in_multiplier ssm_out_multiplier logit_scale attn_temperature_tuning floor_scale attn_scale
+    full_attn_alpha_factor full_attn_beta_factor linear_attn_alpha_factor linear_attn_beta_factor
+    mlp_alpha_factor mlp_beta_factor layernorm_full_attention_alpha layernorm_full_attention_beta
+    layernorm_linear_attention_alpha layernorm_linear_attention_beta layernorm_mlp_alpha layernorm_mlp_beta
+    postnorm shared_moe_mode mla_use_nope time_step_limit time_step_min time_step_max time_step_floor
+    time_step_rank chunk_size mamba_chunk_size use_mamba_kernels mamba_norm_before_gate
+    rescale_prenorm_residual residual_in_fp32 num_logits_to_keep block_size moe_shared_expert_overlap
+    mtp_use_dedicated_embeddings use_mtp index_share_for_mtp_iteration moe_norm_min moe_gate moe_capacity
+    moe_jitter_eps moe_loss_weight moe_normalize_expert_weights input_jitter_noise for_llm_class
+    moe_use_aux_free init_method normalization_function layer_switch order_of_interleaved_layers rotary_pct
+    use_embedding_sharing use_gated_activation use_parallel_block use_parallel_embedding cla_share_factor
+    add_classification_head class_num norm_type pool_type use_rotary_pos_emb moe_drop_tokens
+    moe_random_routing_dropped_token org_vocab_size dense_list enable_lm_head_fp32 group_limited_greedy
+    use_mixed_mlp_moe block_dim block_mlp_init_scale block_norm_eps block_out_init_scale block_use_swiglu
+    block_use_xavier_init conv_dim conv_dim_out conv_use_xavier_init use_pos_enc mamba_use_mlp
+    mlp_expansion_factor apply_residual_connection_post_layernorm use_associative_scan use_mambapy
+    moe_aux_loss_coef z_loss_coefficient rope_scaling_factor"""
 READ = frozenset(f"{_FIGURES} {_OF_VALUES}".split()) | PATTERN_KEYS | {GIVEN_NAMES}
 
 
@@ -262,7 +262,7 @@ class _Figures(MixerFigures):
             dense_parameters=dense + 2 * self.hidden * per_layer,
             router_parameters=with_experts * self.hidden * self._num_experts,
             has_experts=with_experts,
-            window=self._window if kind == "window" or self._has_index else None,
+            window=self._window if kind == "window" or self.is_indexed(index) else None,
         )
 
     def _searched_layer(self, block: Mapping[str, Any]) -> LayerShape:

@@ -48,10 +48,15 @@ ALIASES: Mapping[str, str] = {
 }
 
 
-OF_LINEAR = {
+# keys of tables of linear attention and of an index, by their names here
+OF_TABLES = {
     "num_heads": "linear_num_heads",
     "head_dim": "linear_head_dim",
     "short_conv_kernel_size": "linear_conv_kernel_dim",
+    "sparse_index_dim": "index_head_dim",
+    "sparse_num_index_heads": "index_n_heads",
+    "sparse_topk_blocks": "index_topk_blocks",
+    "sparse_block_size": "index_block_size",
 }
 GIVEN_NAMES = "_names"
 """Key of what the file itself calls those that have another name here."""
@@ -64,8 +69,9 @@ def with_own_names(config: Config) -> dict[str, Any]:
         plain |= {name: value for name, value in (config.get(key) or {}).items() if name not in plain}
     for key, value in (plain.pop("attention_other_setting", None) or {}).items():
         plain.setdefault(f"swa_{ALIASES.get(key, key)}", value)
-    for key, value in (plain.pop("linear_attn_config", None) or {}).items():
-        plain.setdefault(OF_LINEAR.get(key, key), value)
+    for table in ("linear_attn_config", "sparse_attention_config"):
+        for key, value in (plain.pop(table, None) or {}).items():
+            plain.setdefault(OF_TABLES.get(key, key), value)
     given = {}
     for alias, name in ALIASES.items():
         value = plain.pop(alias, None)
@@ -137,6 +143,7 @@ _DELTA: dict[str, Any] = {
     "head_dim": 256,
 }
 _QWEN3_5 = LayeredFamily(qk_norm="head", output_gate="value", has_shared_gate=True, missing=_DELTA)
+_MINIMAX_M3 = LayeredFamily(classes=("MiniMaxM3", "MiniMaxM3Sparse", "MiniMaxM3VL"), qk_norm="head")
 _STEP = LayeredFamily(
     classes=("Step3p5", "Step3p7", "Step3p7Flash"),
     qk_norm="head",
@@ -186,6 +193,9 @@ FAMILIES: Mapping[str, LayeredFamily] = {
     "minimax_text_01": LayeredFamily(classes=("MiniMax", "MiniMaxText01")),
     "minimax_m1": LayeredFamily(classes=("MiniMaxM1",)),
     "minimax_m2": LayeredFamily(qk_norm="all", used_qk_norm="all"),
+    "minimax_m3": _MINIMAX_M3,
+    "minimax_m3_vl": _MINIMAX_M3,
+    "minimax_m3_vl_text": _MINIMAX_M3,
     "phimoe": LayeredFamily(num_norms=4, final_norms=2),
     "hunyuan_v1_dense": LayeredFamily(classes=("HunYuanDenseV1",), qk_norm="head"),
     "hunyuan_v1_moe": LayeredFamily(classes=("HunYuanMoEV1",), qk_norm="head", missing={"n_shared_experts": 1}),

@@ -154,6 +154,8 @@ def _modelopt(table: Config) -> WeightBits:
         return _mixed(table["quantized_layers"])
     if algorithm in FP8_ALGORITHMS:
         return WeightBits(method="", bits=8, compute="fp8")
+    if algorithm == "MXFP8":
+        return WeightBits(method="", bits=8 + 8 / 32, compute="fp8")
     if algorithm in ("NVFP4", "NVFP4_AWQ", "W4A4_NVFP4", "W4A16_NVFP4"):
         return WeightBits(method="", bits=4 + 8 / 16, compute=None if "A16" in algorithm else "fp8")
     if algorithm in ("INT8_SQ", "W8A8_SQ_PER_CHANNEL", "W8A8"):

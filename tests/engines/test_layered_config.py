@@ -55,6 +55,7 @@ MAMBA = {
     "head_dim": 8,
 }
 HYBRID = ["linear_attention", "linear_attention", "full_attention", "linear_attention"] + ["linear_attention"] * 3
+SPARSE = ["full_attention"] * 2 + ["minimax_m3_sparse"] * 5
 CONVOLVED = ["conv", "conv", "full_attention", "conv", "conv", "full_attention", "conv"]
 GEMMA4 = {
     "layer_types": ["sliding_attention", "full_attention"] * 3 + ["full_attention"],
@@ -114,6 +115,12 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "minimax": ("MiniMax", {"num_local_experts": 6, "num_experts_per_tok": 2}),
     "minimax_m2": ("MiniMaxM2", {"num_local_experts": 6, "num_experts_per_tok": 2}),
+    "minimax_m3_vl_text": (
+        "MiniMaxM3VL",
+        {"num_local_experts": 6, "moe_layer_freq": [0, 0, 1, 1, 1, 1, 1], "dense_intermediate_size": 56}
+        | {"shared_intermediate_size": 32, "rotary_dim": 8, "num_experts_per_tok": 2, "index_block_size": 4}
+        | {"index_n_heads": 2, "index_head_dim": 16, "index_topk_blocks": 2, "layer_types": SPARSE},
+    ),
     "phimoe": ("Phimoe", {"num_local_experts": 6, "attention_bias": True, "lm_head_bias": True}),
     "hunyuan_v1_dense": ("HunYuanDenseV1", {}),
     "hunyuan_v1_moe": ("HunYuanMoEV1", {"num_experts": 6, "moe_topk": 2}),
@@ -176,7 +183,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 # transformers has none of these as a model of text alone, or as a class of its own
 ELSEWHERE = {"kimi_k2", "minimax_text_01", "minimax_m1", "nemotron-nas", "mimo"}
-ELSEWHERE |= {"step3p5", "step3p7", "qwen3_vl_text", "qwen3_vl_moe_text"}
+ELSEWHERE |= {"minimax_m3", "minimax_m3_vl", "step3p5", "step3p7", "qwen3_vl_text", "qwen3_vl_moe_text"}
 
 
 def test_every_family_is_held_against_transformers() -> None:
@@ -207,7 +214,7 @@ def test_weights_and_caches_of_each_layer_are_those_of_transformers(tmp_path: Pa
     with torch.no_grad():
         cache = model(torch.zeros(1, 5, dtype=torch.long), use_cache=True).past_key_values
     for index, (kept, ours) in enumerate(zip(cache.layers, shape.layers, strict=True)):
-        of_tokens = [getattr(kept, key, None) for key in ("keys", "values", "indexer_keys")]
+        of_tokens = [getattr(kept, key, None) for key in ("keys", "values", "indexer_keys", "idx_keys")]
         copies = 3 if name == "falcon" else 1  # transformers keeps keys and values for each of the queries' heads
         values = sum(each.numel() for each in of_tokens if torch.is_tensor(each))
         assert ours.cached_values * copies == values // 5, index
