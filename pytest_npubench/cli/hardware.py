@@ -295,6 +295,8 @@ def _peaks(spec: HardwareSpec) -> list[str]:
         ("memory", spec.peak.memory_bytes),
         ("interconnect", spec.peak.interconnect_bandwidth_bytes_per_s),
     ]
+    if spec.network:
+        figures.append((f"network beyond {spec.network.devices_per_node}", spec.network.bandwidth_bytes_per_s))
     published = [(name, figure) for name, figure in figures if figure is not None]
     unverified = (
         [f"          not read in their source: {', '.join(spec.peak.unverified)}"] if spec.peak.unverified else []

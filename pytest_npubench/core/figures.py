@@ -12,7 +12,17 @@ from typing import Annotated, TypeVar
 
 from msgspec import Meta
 
-from pytest_npubench.core.record_reader import Positive, Text, Texts, WrongEntryError, check_keys, listed, one_of, text
+from pytest_npubench.core.record_reader import (
+    Count,
+    Positive,
+    Text,
+    Texts,
+    WrongEntryError,
+    check_keys,
+    listed,
+    one_of,
+    text,
+)
 
 INTEGER_DTYPES = ("int8", "int4")
 DTYPES = ("fp32", "tf32", "bf16", "fp16", "fp8", *INTEGER_DTYPES)
@@ -121,6 +131,20 @@ def sourced(peak: Peak) -> Peak:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clock(Figure):
     unit: Annotated[str, one_of(CLOCK_UNITS)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Link(Figure):
+    unit: Annotated[str, one_of(BANDWIDTH_UNITS)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Network:
+    """How a device reaches those of other nodes. devices_per_node: that peak.interconnect_bandwidth_bytes_per_s joins.
+    bandwidth_bytes_per_s: what one device sends to others, in one direction."""
+
+    devices_per_node: Count
+    bandwidth_bytes_per_s: Annotated[_Link, partial(in_base_unit, units=BANDWIDTH_UNITS)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ from msgspec import Meta
 
 from pytest_npubench.core import families
 from pytest_npubench.core.device_names import closest_files
-from pytest_npubench.core.figures import CLOCK_UNITS, NO_PEAK, Clock, Dtype, Peak, Price, in_base_unit, sourced
+from pytest_npubench.core.figures import CLOCK_UNITS, NO_PEAK, Clock, Dtype, Network, Peak, Price, in_base_unit, sourced
 from pytest_npubench.core.record_reader import (
     GIVEN,
     TABLE_NAME,
@@ -221,6 +221,7 @@ class HardwareSpec:
     compiler: CompilerSpec | None = None
     aiconfigurator: Text | None = field(default=None, metadata=key("published.aiconfigurator"))
     price: Price | None = None
+    network: Network | None = None
     buckets: Counts = field(metadata=key("buckets.set"))
     buckets_source: Text = field(metadata=key("buckets.source"))
     models: Texts = field(metadata=key("models.default"))

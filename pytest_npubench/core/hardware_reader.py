@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
 
-from pytest_npubench.core.figures import Dtype, Peak, sourced
+from pytest_npubench.core.figures import Dtype, Network, Peak, sourced
 from pytest_npubench.core.hardware import PROFILES, SERVER, DeviceGroup, HardwareSpec, Match, RunSize, Slos
 from pytest_npubench.core.record_reader import (
     Text,
@@ -28,7 +28,7 @@ from pytest_npubench.core.toml_table import TomlTable
 from pytest_npubench.errors import HardwareFileError, did_you_mean
 
 LIKE = "like"
-OF_EACH_DEVICE = ("title", "probe", "peak", "compiler", "published", "price", "slo", "not_run", LIKE)
+OF_EACH_DEVICE = ("title", "probe", "peak", "compiler", "published", "price", "network", "slo", "not_run", LIKE)
 Sections = Mapping[str, Callable[[TomlTable], object]]
 """How the sections of suites are read from a file's root table, by key."""
 
@@ -52,6 +52,7 @@ class _PeaksFile:
     match: Match = field(default=(), metadata=key("probe.match"))
     dtype: Dtype = field(default="bf16", metadata=key("models.dtype"))
     peak: Annotated[Peak, sourced]
+    network: Network | None = None
     slos: Slos = field(default=(), metadata=key("slo"))
 
 
@@ -71,6 +72,7 @@ def _peaks_alone(root: TomlTable) -> HardwareSpec:
         family="unknown",
         match=file.match,
         peak=file.peak,
+        network=file.network,
         buckets=(),
         buckets_source="none are stated",
         models=(),

@@ -2,13 +2,16 @@
 
     capacity = (memory x devices x USABLE_FRACTION - weights) / key-value bytes of a token
 
-Replicas that share their experts each hold their part of those, and all other weights.
+Replicas that share their experts each hold their part of those, and all other weights. Of a pipeline each stage holds
+its layers, the first one the embedding and the last one the output's projection; the fullest stage decides.
 
 Worked example: qwen3-30b-a3b in bf16 on two H100s of 80 GB: (160e9 x 0.9 - 61.0642e9) / 98,304 = 843,666 tokens.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from math import ceil
 
 from pytest_npubench.core.figures import DTYPES
@@ -43,6 +46,28 @@ def state_tokens(shape: DecoderShape, *, tensor_parallel: int, dtype: str, kv_dt
     return ceil(shape.state_bytes(dtype_bytes(dtype)) / token_bytes)
 
 
+def stage_layers(num_layers: int, number: int) -> Sequence[tuple[int, int]]:
+    """Layers [first, stop) of each stage of a pipeline, dealt out as vLLM does: evenly, and one more to the stages
+    before the last, from the last of them on. Raises ConfigError for more stages than layers."""
+    each, left = divmod(num_layers, number)
+    if not each:
+        raise ConfigError(f"pipeline parallel {number}: the model has {num_layers} layers; want at most a stage each")
+    stops = [each * stage + max(0, left - max(0, number - 1 - stage)) for stage in range(number)]
+    return tuple(zip(stops, (*stops[1:], num_layers), strict=True))
+
+
+def stage_shapes(shape: DecoderShape, number: int) -> Sequence[tuple[DecoderShape, int]]:
+    """The layers of each stage as a decoder, and how many tables of the vocabulary lie there."""
+    stages = stage_layers(shape.num_layers, number)
+    layers = shape.all_layers
+    if number == 1:
+        return ((shape, 1 if shape.tied_embeddings else 2),)
+    return tuple(
+        (replace(shape, num_layers=stop - first, layers=layers[first:stop]), (first == 0) + (stop == len(layers)))
+        for first, stop in stages
+    )
+
+
 def default_kv_capacity_tokens(
     shape: DecoderShape,
     spec: HardwareSpec,
@@ -51,20 +76,28 @@ def default_kv_capacity_tokens(
     dtype: str,
     kv_dtype: str | None = None,
     num_sharing: int = 1,
+    num_stages: int = 1,
     usable_fraction: float = USABLE_FRACTION,
 ) -> int:
-    """Tokens that fit on `tensor_parallel` devices, a replica of num_sharing that share their experts; kv_dtype: of
-    keys and values, where it is not dtype; usable_fraction: of the memory, by weights and cache. Raises ConfigError
-    where the memory is not published, or where the weights leave no room for a token."""
+    """Tokens that fit on `tensor_parallel` devices, a replica of num_sharing that share their experts, or each of so
+    many stages of a pipeline; kv_dtype: of keys and values, where it is not dtype; usable_fraction: of the memory, by
+    weights and cache. Raises ConfigError where the memory is not published, or where the weights leave no room for a
+    token."""
     memory = spec.peak.memory_bytes
     if memory is None:
         raise ConfigError(f"hardware {spec.name!r} states no peak.memory_bytes; give the KV capacity in tokens")
     usable_bytes = memory.value / spec.devices_per_chip * tensor_parallel * usable_fraction
-    first, stop = shape.expert_layers(0, shape.num_layers)
-    experts = (stop - first) * shape.num_experts * shape.expert_bytes(dtype_bytes(dtype))
-    weight_bytes = shape.weight_bytes(dtype_bytes(dtype)) - experts * (num_sharing - 1) / num_sharing
-    token_bytes = shape.kv_bytes_per_token(dtype_bytes(kv_dtype or dtype)) * kv_copies(shape, tensor_parallel)
-    capacity = int((usable_bytes - weight_bytes) / token_bytes)
+    each, rooms = dtype_bytes(dtype), []
+    for stage, num_tables in stage_shapes(shape, num_stages):
+        first, stop = stage.expert_layers(0, stage.num_layers)
+        experts = (stop - first) * stage.num_experts * stage.expert_bytes(each)
+        tables = (num_tables - (1 if stage.tied_embeddings else 2)) * stage.head_bytes(each)
+        weight_bytes = stage.weight_bytes(each) + tables - experts * (num_sharing - 1) / num_sharing
+        token_bytes = stage.kv_bytes_per_token(dtype_bytes(kv_dtype or dtype)) * kv_copies(shape, tensor_parallel)
+        if token_bytes:  # a stage of layers with states alone keeps none
+            rooms.append(((usable_bytes - weight_bytes) / token_bytes, weight_bytes))
+    room, weight_bytes = min(rooms)
+    capacity = int(room)
     if capacity < 1:
         raise ConfigError(
             f"{shape.name} in {dtype} has {weight_bytes / 1e9:.1f} GB of weights; {tensor_parallel} x {spec.name} can "

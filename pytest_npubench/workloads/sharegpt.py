@@ -12,9 +12,10 @@ import json
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from pytest_npubench.errors import WorkloadError
-from pytest_npubench.workloads.reading import MAX_TOKENS, Row, TraceColumns, collect, opened
+from pytest_npubench.workloads.reading import MAX_TOKENS, Row, TraceColumns, collect, opened, unread
 
 CountTokens = Callable[[str], int]
 
@@ -28,7 +29,9 @@ def approximate_tokens(text: str) -> int:
 
 def read_sharegpt(path: Path, count_tokens: CountTokens) -> TraceColumns:
     """Reads every conversation. Raises WorkloadError for corrupt JSON and the first entry of another form."""
-    return collect(_rows(_conversations(path), path, count_tokens), path)
+    entries = _conversations(path)
+    rows = list(_rows(entries, path, count_tokens))
+    return collect(rows, path, notes=unread(_unread(entries)))
 
 
 def _conversations(path: Path) -> list[object]:
@@ -42,6 +45,13 @@ def _conversations(path: Path) -> list[object]:
     if not isinstance(entries, list):
         raise WorkloadError(f"{path} holds a JSON {type(entries).__name__}; want a list of conversations")
     return entries
+
+
+def _unread(entries: list[Any]) -> Iterator[str]:
+    """Keys of conversations that nothing is made of, and messages of others than a human and a model."""
+    yield from dict.fromkeys(key for entry in entries for key in entry if key not in ("id", "conversations"))
+    others = {turn["from"] for entry in entries for turn in entry["conversations"]} - {"human", "gpt"}
+    yield from (f"messages of {other}" for other in sorted(others))
 
 
 def _rows(entries: list[object], path: Path, count_tokens: CountTokens) -> Iterator[Row]:

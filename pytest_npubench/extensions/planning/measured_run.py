@@ -7,7 +7,8 @@ Read are
                                                  are vLLM's own statistics; of meta.json engine_kwargs, and
                                                  kv_cache with what the engine said of its cache when it started
     a .jsonl of that form, with or without a meta.json beside it (NAME.meta.json beside NAME.jsonl)
-    vLLM's benchmark JSON, with --save-detailed  input_lens, output_lens, ttfts, itls and start_times
+    vLLM's benchmark JSON, with --save-detailed  input_lens, output_lens, ttfts, itls and start_times; or a .jsonl of
+                                                 one such object, the form in which SGLang writes
 
 Requests that failed, and those whose times were not measured, are left out and counted; a run that lost more than
 MOST_LOST of its requests so is refused. A key that is neither read nor known to be without effect is named in a doubt.
@@ -19,7 +20,7 @@ Worked example: queued at 10.0, first token at 10.2, last of 5 at 10.6 is an arr
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -38,7 +39,7 @@ REQUESTS, META = "requests.jsonl", "meta.json"
 MOST_LOST = 0.1
 """Of the requests: with more of them missing, what is left is another load."""
 BLOCK_TOKENS = 16  # vLLM's default
-FAILED = "failed"
+FAILED, ABSENT = "failed", "not in its lists"
 COLUMNS = ("input_lens", "output_lens", "ttfts", "itls", "start_times")
 ENGINE_TABLES = ("engine_kwargs", "engine_args", "kv_cache", "cache_config")
 """Tables of meta.json that say how the engine was started; the later ones say what came of it, and count."""
@@ -47,16 +48,21 @@ OF_REQUESTS = """request_id id scheduled_ts num_preemptions error errors success
 OF_ENGINES = """schema_version model model_name model_id served_model_name tokenizer tokenizer_id tokenizer_mode
     revision vllm_version engine date time timestamp host hostname gpu gpu_name hardware notes workload dataset
     num_requests seed load_format download_dir trust_remote_code skip_tokenizer_init disable_log_stats
-    disable_log_requests enforce_eager max_model_len swap_space distributed_executor_backend hf_overrides"""
+    disable_log_requests max_model_len swap_space distributed_executor_backend hf_overrides"""
 OF_BENCHMARKS = """endpoint_type backend label num_prompts request_rate burstiness max_concurrency duration completed
     failed total_input_tokens total_output_tokens request_throughput request_goodput request_goodput: output_throughput
     total_token_throughput max_output_tokens_per_s max_concurrent_requests generated_texts rtfx ramp_up_strategy
-    ramp_up_start_rps ramp_up_end_rps"""
+    ramp_up_start_rps ramp_up_end_rps latencies queue_times dataset_name sharegpt_output_len random_input_len
+    random_output_len random_range_ratio concurrency input_throughput total_throughput total_input_text_tokens
+    total_input_vision_tokens total_output_tokens_retokenized output_throughput_retokenized
+    total_throughput_retokenized max_itl_ms tag"""
 WITHOUT_EFFECT = frozenset(f"{OF_REQUESTS} {OF_ENGINES} {OF_BENCHMARKS}".split())
 """Keys of what is known already, or of what changes nothing that is simulated."""
 SUMMARIES = ("mean_", "median_", "std_", "p50_", "p90_", "p95_", "p99_", "p25_", "p75_")
-NEUTRAL = ("None", "False", "0", "1", "''", "'auto'", "[]", "{}")
+NEUTRAL = ("None", "False", "0", "0.0", "1", "1.0", "''", "'auto'", "[]", "{}")
 """Values, as Python writes them, of settings that are not used."""
+ON_BY_DEFAULT = ("enable_chunked_prefill",)
+"""Settings that change something where they are False."""
 _DTYPES = {
     "auto": None,
     "bfloat16": "bf16",
@@ -118,6 +124,7 @@ class EngineArguments:
     max_batch_size: Tokens | None = field(default=None, metadata=key("max_num_seqs"))
     chunk_size_tokens: Tokens | None = field(default=None, metadata=key("max_num_batched_tokens"))
     tensor_parallel: Tokens = field(default=1, metadata=key("tensor_parallel_size"))
+    pipeline_parallel: Tokens = field(default=1, metadata=key("pipeline_parallel_size"))
     data_parallel: Tokens = field(default=1, metadata=key("data_parallel_size"))
     is_expert_parallel: bool = field(default=False, metadata=key("enable_expert_parallel"))
     keeps_blocks: bool | None = field(default=None, metadata=key("enable_prefix_caching"))
@@ -209,18 +216,20 @@ def measured_run(path: Path) -> MeasuredRun:
         requests = path / REQUESTS if path.is_dir() else path
         meta = meta_path(requests)
         about = _json(meta) if meta.exists() else {}
-        about = about if isinstance(about, dict) else {}
+        if not isinstance(about, Mapping):
+            raise WorkloadError(f"{meta} holds a {type(about).__name__}; want an object")
         stack = f"vllm {about['vllm_version']}" if isinstance(about.get("vllm_version"), str) else ""
-        engine, unread = _engine(meta, about) if about else (None, ())
-        return _run(path, _lines(requests), engine, stack, unread)
+        engine, unread = engine_of(meta, about) if about else (None, ())
+        lines = [(number, line) for number, line in enumerate(_text(requests).splitlines(), 1) if line.strip()]
+        of_lines = _benchmark_of_line if lines and f'"{COLUMNS[0]}"' in lines[0][1] else _rows_of_lines
+        return _run(path, of_lines(requests, lines), engine, stack, unread)
     if kind == ".csv":
         raise WorkloadError(
             f"{path}: a CSV of requests has arrivals and lengths, and no times of tokens to calibrate on or to compare "
             f"with; want a folder with {REQUESTS}, a .jsonl of that form, or vLLM's benchmark JSON. Its load is "
             "simulated by --workload and --replay"
         )
-    entries = _json(path)
-    return _run(path, _benchmark(path, entries), unread=_unread(path, entries, COLUMNS))
+    return _run(path, _benchmark(path, _json(path)))
 
 
 def meta_path(requests: Path) -> Path:
@@ -296,27 +305,40 @@ def _unread(path: Path, table: Mapping[str, Any], read: Collection[str]) -> tupl
         if name not in read
         and name not in WITHOUT_EFFECT
         and not name.startswith(SUMMARIES)
-        and repr(value) not in NEUTRAL
+        and not _is_neutral(name, value)
     ]
     return (f"{path.name}: {', '.join(keys)}: not read, whatever that changes",) if keys else ()
 
 
-def _lines(path: Path) -> _Rows:
+def _is_neutral(name: str, value: object) -> bool:
+    return value in (True, None) if name in ON_BY_DEFAULT else repr(value) in NEUTRAL
+
+
+def _rows_of_lines(path: Path, lines: Sequence[tuple[int, str]]) -> _Rows:
     rows, keys = _Rows(), dict[str, Any]()
-    for number, line in enumerate(_text(path).splitlines(), 1):
-        if line.strip():
-            try:
-                row = OPEN_JSON.table(json_value(line), "")
-                rows.add(row)
-            except ValueError as error:
-                raise WorkloadError(f"{path}, line {number}: {error}") from None
-            keys |= row
+    for number, line in lines:
+        try:
+            row = OPEN_JSON.table(json_value(line), "")
+            rows.add(row)
+        except ValueError as error:
+            raise WorkloadError(f"{path}, line {number}: {error}") from None
+        keys |= {name: value for name, value in row.items() if not _is_neutral(name, value)}
     rows.unread = _unread(path, keys, keys_of(MeasuredRequest))
     return rows
 
 
-def _engine(path: Path, about: Mapping[str, Any]) -> tuple[EngineArguments, tuple[str, ...]]:
-    """What a meta.json says of the engine, and the doubts of it."""
+def _benchmark_of_line(path: Path, lines: Sequence[tuple[int, str]]) -> _Rows:
+    """Raises WorkloadError for several runs, which SGLang writes one after another."""
+    if len(lines) > 1:
+        raise WorkloadError(f"{path} has {len(lines)} runs of a benchmark, one a line; want a file of one of them")
+    try:
+        return _benchmark(path, json_value(lines[0][1]))
+    except ValueError as error:
+        raise WorkloadError(f"{path}, line {lines[0][0]}: {error}") from None
+
+
+def engine_of(path: Path, about: Mapping[str, Any]) -> tuple[EngineArguments, tuple[str, ...]]:
+    """What a meta.json says of the engine, and the doubts of it. Raises WorkloadError."""
     tables = {name: about[name] for name in ENGINE_TABLES if name in about}
     read = keys_of(EngineArguments)
     given: dict[str, Any] = {name: value for name, value in about.items() if name not in tables}
@@ -334,7 +356,8 @@ def _benchmark(path: Path, entries: Any) -> _Rows:
     if missing:
         raise WorkloadError(
             f"{path} has no list {missing[0]!r}; want a folder with {REQUESTS}, a .jsonl of that form, or vLLM's "
-            "benchmark JSON (vllm bench serve --save-result --save-detailed)"
+            "benchmark JSON (vllm bench serve --save-result --save-detailed); SGLang's says nothing of when its "
+            "requests arrived, unless start_times are added"
         )
     lists = {name: entries[name] for name in COLUMNS}
     if isinstance(entries.get("errors"), list):
@@ -349,6 +372,14 @@ def _benchmark(path: Path, entries: Any) -> _Rows:
             rows.add(_benchmark_row(prompt, output, ttft_s, gaps_s, start_s) | {"error": error[0] if error else ""})
         except ValueError as problem:
             raise WorkloadError(f"{path}, request {number}: {problem}") from None
+    asked, failed = (entries.get(name) for name in ("num_prompts", "failed"))
+    absent = max(
+        asked - lengths["input_lens"] if isinstance(asked, int) else 0,
+        failed - rows.lost.total() if isinstance(failed, int) else 0,
+    )
+    if absent > 0:
+        rows.lost[ABSENT] += absent
+    rows.unread = _unread(path, entries, (*COLUMNS, "errors"))
     return rows
 
 

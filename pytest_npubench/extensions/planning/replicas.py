@@ -4,7 +4,7 @@ A request goes, when it arrives, to the replica with the lowest 4 x waiting + ru
 balancer of vLLM's data-parallel engines). Replicas iterate each at its own pace; those that share the experts of one
 model do so in lock step: their iterations start together and end when the slowest has ended. Iterations that only
 decode are taken at once where the policy allows it (virtual/stretch.py); one replica's times are those of
-serving/loop.py.
+serving/loop.py. A replica of several stages is planning/pipeline.py's.
 
 Worked example: two replicas, requests at 0.0, 0.1 and 0.2 s: the first goes to replica 0, the second to replica 1, and
 the third to replica 0 again unless the first is still waiting there.
@@ -16,6 +16,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from pytest_npubench.extensions.planning.slo_watch import SloWatch
 from pytest_npubench.extensions.planning.virtual.executor import VirtualExecutor
@@ -130,6 +131,25 @@ class Replica:
                 self.executor.end(member.id)
 
 
+class Pace(Protocol):
+    """Replicas whose iterations depend on one another. `free_s`: when one of them may plan next; infinite: they have
+    nothing."""
+
+    @property
+    def replicas(self) -> Sequence[Replica]: ...
+
+    @property
+    def free_s(self) -> float: ...
+
+    def wake(self, at_s: float) -> None:
+        """Something was sent to one of them."""
+        ...
+
+    def step(self, until_s: float, *, expects_more: bool) -> None:
+        """Plans an iteration, or several that start before until_s and only decode."""
+        ...
+
+
 class _Pace:
     """Replicas that iterate together, by `run`, or one by itself. `free_s` is when their next iteration starts;
     infinite: they have nothing."""
@@ -215,13 +235,23 @@ def serve_replicas(
     between two of its iterations. In iterations that are simulated such a time lies anywhere, so it is taken as at the
     nearer end.
     """
-    check_load(requests)
     for replica in replicas:
-        check_scheduler(replica.scheduler, replica.executor, requests)
         replica.scheduler.batch.lingers = is_asynchronous
     groups = [[replica] for replica in replicas] if together is None else [replicas]
     paces = [_Pace(group, together, is_asynchronous=is_asynchronous, is_stamped=is_stamped) for group in groups]
+    return serve_at_their_pace(requests, paces, watch)
+
+
+def serve_at_their_pace(
+    requests: Sequence[ServingRequest], paces: Sequence[Pace], watch: SloWatch | None = None
+) -> SimulatedResult:
+    """As serve_replicas, which makes the paces of replicas of one stage. Of equally loaded replicas a request goes to
+    the first one of its pace, of the first of these paces."""
+    replicas = [replica for alike in zip(*(pace.replicas for pace in paces), strict=True) for replica in alike]
     pace_of = {id(replica): pace for pace in paces for replica in pace.replicas}
+    check_load(requests)
+    for replica in replicas:
+        check_scheduler(replica.scheduler, replica.executor, requests)
     for request in requests:
         _advance(paces, request.arrival_s, watch, expects_more=True)
         if watch and watch.is_lost:
@@ -256,7 +286,7 @@ def serve_replicas(
     )
 
 
-def _advance(paces: Sequence[_Pace], until_s: float, watch: SloWatch | None, *, expects_more: bool) -> None:
+def _advance(paces: Sequence[Pace], until_s: float, watch: SloWatch | None, *, expects_more: bool) -> None:
     """Start all iterations that start before then, in order of time, unless the SLO is lost."""
     pace = paces[0]
     while not (watch and watch.is_lost):

@@ -199,10 +199,16 @@ def test_the_cache_is_what_the_engine_said(tmp_path: Path, meta: dict[str, Any],
 
 def test_no_key_is_dropped_unseen(tmp_path: Path) -> None:
     """What is not used is named; settings at a neutral value change nothing."""
-    kwargs = {"pipeline_parallel_size": 2, "speculative_config": None, "cpu_offload_gb": 0, "quantization": "fp8"}
+    kwargs = {
+        "pipeline_parallel_size": 2,
+        "num_lookahead_slots": 2,
+        "speculative_config": None,
+        "cpu_offload_gb": 0,
+        "quantization": "fp8",
+    }
     run = measured_run(folder(tmp_path, ROW | {"num_cached_tokens": 4}, meta={"engine_kwargs": kwargs, "seed": 3}))
     names = [words.partition(": ")[2].partition(":")[0] for words in run.doubts]
-    assert names == ["num_cached_tokens", "pipeline_parallel_size, quantization"]
+    assert names == ["num_cached_tokens", "num_lookahead_slots, quantization"]
     path = tmp_path / "bench.json"
     path.write_text(json.dumps({**BENCHMARK, "burstiness": 1.0, "p99_itl_ms": 3, "lora": "x"}), encoding="utf-8")
     assert measured_run(path).doubts == ("bench.json: lora: not read, whatever that changes",)

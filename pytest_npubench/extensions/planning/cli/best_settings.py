@@ -106,7 +106,7 @@ class Simulations:
         self.pool, self.goal, self._learnt = pool, goal, learnt
         self._twins: dict[tuple[Candidate, float], list[tuple[int, Outcome]]] = defaultdict(list)
         self._running: set[tuple[Candidate, float]] = set()
-        self._failed: dict[tuple[str, int, int], float] = {}  # on the same devices, the last time
+        self._failed: dict[tuple[str, int, int, int], float] = {}  # on the same devices, the last time
 
     def next_rate(self, contender: Contender) -> float | None:
         return contender.next_rate(self._failed.get(_devices(contender.candidate)))
@@ -210,8 +210,8 @@ def _closer(contender: Contender, outcome: Outcome) -> tuple[float, str]:
     return -outcome.attainment, contender.candidate.name
 
 
-def _devices(candidate: Candidate) -> tuple[str, int, int]:
-    return candidate.hardware, candidate.tensor_parallel, candidate.data_parallel
+def _devices(candidate: Candidate) -> tuple[str, int, int, int]:
+    return candidate.hardware, candidate.tensor_parallel, candidate.pipeline_parallel, candidate.data_parallel
 
 
 def _twin(candidate: Candidate) -> tuple[Candidate, int]:

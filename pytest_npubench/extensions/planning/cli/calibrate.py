@@ -119,7 +119,7 @@ def _fit_requests(arguments: argparse.Namespace, other: CostFile | None) -> tupl
         latencies,
     )
     from pytest_npubench.extensions.planning.virtual.cost_file import filled, seen_in
-    from pytest_npubench.extensions.planning.virtual.doubts import doubts
+    from pytest_npubench.extensions.planning.virtual.doubts import doubts, untold
 
     measured = measured_run(arguments.source)
     engine = measured.engine or EngineArguments()  # of one that nothing is said of, what vLLM does by default
@@ -151,7 +151,7 @@ def _fit_requests(arguments: argparse.Namespace, other: CostFile | None) -> tupl
     content = replace(
         _content(system, calibration, seen, measured.source, number, errors),
         stack=measured.stack,
-        doubts=doubts({name: off[name] for name in ("tpot", "e2e")}) + room + said,
+        doubts=doubts({name: off[name] for name in ("tpot", "e2e")}) + untold(calibration) + room + said,
     )
     return calibration, content, f"the first {number} of {there} requests"
 
@@ -165,6 +165,7 @@ def _fit_iterations(arguments: argparse.Namespace, other: CostFile | None) -> tu
         logged_iterations,
         rounds_of,
         stated_capacity,
+        stated_engine,
     )
     from pytest_npubench.extensions.planning.measured_run import EngineArguments
     from pytest_npubench.extensions.planning.virtual.cost_file import seen_in
@@ -176,12 +177,12 @@ def _fit_iterations(arguments: argparse.Namespace, other: CostFile | None) -> tu
     if arguments.requests:
         raise ConfigError("--requests: iterations are calibrated on; want --first, such as 50%")
     shape = named_or_read(arguments.model)
-    if is_journal(arguments.source):
-        # our own loop plans an iteration when the one before has ended, and frees what is preempted
-        system = _system(arguments, EngineArguments(keeps_blocks=False, is_asynchronous=False))
-    else:
+    # our own loop plans an iteration when the one before has ended, and frees what is preempted
+    engine, unread = EngineArguments(keeps_blocks=False, is_asynchronous=False), tuple[str, ...]()
+    if not is_journal(arguments.source):
         arguments.kv_capacity = arguments.kv_capacity or stated_capacity(arguments.source)
-        system = _system(arguments, EngineArguments())
+        engine, unread = stated_engine(arguments.source)
+    system = _system(arguments, engine)
     kept = system.kv_dtype or system.dtype
     token_bytes = shape.kv_bytes_per_token(dtype_bytes(kept))
     rounds = (
@@ -219,7 +220,7 @@ def _fit_iterations(arguments: argparse.Namespace, other: CostFile | None) -> tu
     doubtful_steps = doubts({"step": _residuals(first.predicted(calibration.best), first.seconds)})
     content = replace(
         _content(system, calibration, seen, str(arguments.source), number, errors),
-        doubts=(*doubtful_steps, *doubtful),
+        doubts=(*doubtful_steps, *doubtful, *unread),
         experts=_experts(rounds, shape) if is_journal(arguments.source) else (),
     )
     return calibration, content, f"the first {number} of {there} iterations"
@@ -343,6 +344,11 @@ def _system(arguments: argparse.Namespace, engine: EngineArguments) -> System:
 
     stated = stated_by_run(engine, named_or_read(arguments.model)).as_vllm()
     system = system_of(arguments, stated, may_exceed_memory=True)
+    if system.pipeline_parallel > 1:
+        raise ConfigError(
+            f"pipeline parallel {system.pipeline_parallel}: iterations overlap there, and a calibrated cost is of "
+            "iterations that follow one another; want a run of one stage"
+        )
     return replace(system, is_asynchronous=system.is_asynchronous and not arguments.synchronous)
 
 

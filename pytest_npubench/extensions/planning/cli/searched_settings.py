@@ -48,19 +48,21 @@ class Candidate:
 
     hardware: str
     tensor_parallel: int
+    pipeline_parallel: int = 1
     data_parallel: int
     policy: str
     settings: tuple[tuple[str, Setting], ...]
 
     @property
     def num_devices(self) -> int:
-        return self.tensor_parallel * self.data_parallel
+        return self.tensor_parallel * self.pipeline_parallel * self.data_parallel
 
     @property
     def name(self) -> str:
         words = ", ".join(f"{name} {value}" for name, value in self.settings)
         replicas = f"{self.data_parallel} x " if self.data_parallel > 1 else ""
-        device = f"{replicas}{self.tensor_parallel} x {Path(self.hardware).stem}"
+        stages = f"{self.pipeline_parallel} stages of " if self.pipeline_parallel > 1 else ""
+        device = f"{replicas}{stages}{self.tensor_parallel} x {Path(self.hardware).stem}"
         return f"{device} {self.policy}{f' ({words})' if words else ''}"
 
     def key(self, goal: Goal) -> str:
@@ -79,6 +81,7 @@ def candidates(
     *,
     hardware: Sequence[str],
     tensor_parallel: Sequence[int],
+    pipeline_parallel: Sequence[int] = (1,),
     data_parallel: Sequence[int],
     policies: Sequence[str],
     settings: Mapping[str, Sequence[Setting]],
@@ -87,12 +90,15 @@ def candidates(
     from pytest_npubench.serving.schedulers import setting_names
 
     names_of = {policy: setting_names(policy) for policy in policies}
-    for device, tensor, data, policy in itertools.product(hardware, tensor_parallel, data_parallel, names_of):
+    for device, tensor, stages, data, policy in itertools.product(
+        hardware, tensor_parallel, pipeline_parallel, data_parallel, names_of
+    ):
         policy_settings = {name: values for name, values in settings.items() if name in names_of[policy]}
         for chosen in itertools.product(*policy_settings.values()):
             yield Candidate(
                 hardware=device,
                 tensor_parallel=tensor,
+                pipeline_parallel=stages,
                 data_parallel=data,
                 policy=policy,
                 settings=tuple(zip(policy_settings, chosen, strict=True)),
@@ -131,7 +137,8 @@ def _evaluated(candidate: Candidate, goal: Goal, rate_per_s: float, at_least: fl
     from pytest_npubench.extensions.planning.slo_watch import SloWatch
     from pytest_npubench.serving.metrics import Slo, attainment_split
 
-    system = _system(candidate.hardware, candidate.tensor_parallel, candidate.data_parallel, goal)
+    devices = candidate.tensor_parallel, candidate.pipeline_parallel, candidate.data_parallel
+    system = _system(candidate.hardware, *devices, goal)
     slo = Slo(ttft_s=goal.slo_ttft_s, tbt_s=goal.slo_tbt_s)
     watch = SloWatch(slo, attainment=at_least, num_requests=goal.num_requests)
     requests = _requests(goal, system.context_tokens, rate_per_s)
@@ -139,7 +146,9 @@ def _evaluated(candidate: Candidate, goal: Goal, rate_per_s: float, at_least: fl
     if longest > system.kv_capacity_tokens:
         raise ConfigError(f"a request of {longest} tokens; its KV cache holds {system.kv_capacity_tokens}")
     result = simulate(system, candidate.policy, dict(candidate.settings), requests, watch)
-    most_admitted = None if candidate.policy == "disaggregated" else max(result.log.num_running)
+    is_counted = candidate.policy != "disaggregated"
+    # a micro-batch admits its part of them
+    most_admitted = candidate.pipeline_parallel * max(result.log.num_running) if is_counted else None
     if watch.is_lost:
         return Outcome(
             rate_per_s=rate_per_s,
@@ -170,12 +179,13 @@ def _requests(goal: Goal, most_tokens: int | None, rate_per_s: float) -> tuple[S
 
 
 @lru_cache(maxsize=256)
-def _system(hardware: str, tensor_parallel: int, data_parallel: int, goal: Goal) -> System:
+def _system(hardware: str, tensor_parallel: int, pipeline_parallel: int, data_parallel: int, goal: Goal) -> System:
     is_cost = hardware.endswith(".json")
     arguments = argparse.Namespace(
         hardware=None if is_cost else hardware,
         model=goal.model,
         tensor_parallel=tensor_parallel,
+        pipeline_parallel=pipeline_parallel,
         data_parallel=data_parallel,
         expert_parallel=goal.expert_parallel and data_parallel > 1,
         dtype=None,

@@ -15,6 +15,7 @@ from pytest_npubench.errors import ConfigError
 
 if TYPE_CHECKING:
     from pytest_npubench.engines.shapes import DecoderShape
+    from pytest_npubench.extensions.planning.measured_run import EngineArguments
     from pytest_npubench.serving.log import IterationLog
 
 
@@ -31,6 +32,23 @@ STEP = re.compile(
     r"(?:, .*?KV cache usage: (?P<held>[\d.]+)%)?"
 )
 CAPACITY = re.compile(r"KV cache size: ([\d,]+) tokens")
+BEGUN = "Iteration("
+ENGINE = re.compile(r"Initializing a V1 LLM engine \(v(?P<version>[^)]*)\) with config: (?P<config>.+)")
+SETTING = re.compile(r"\b(\w+)='?([\w.]+)")
+OF_ENGINE = (
+    "tensor_parallel_size",
+    "pipeline_parallel_size",
+    "data_parallel_size",
+    "decode_context_parallel_size",
+    "dtype",
+    "kv_cache_dtype",
+    "quantization",
+    "speculative_config",
+    "enable_prefix_caching",
+    "enable_chunked_prefill",
+)
+"""Settings of the line that vLLM logs of its engine; the others are of the run and the machine."""
+WORDS = {"True": True, "False": False, "None": None}
 MOST_LOG_BYTES = 256 * 2**20
 
 
@@ -90,6 +108,22 @@ def stated_capacity(path: Path) -> int | None:
     return int(match[1].replace(",", "")) if match else None
 
 
+def stated_engine(path: Path) -> tuple[EngineArguments, tuple[str, ...]]:
+    """What a step log says of its engine, as far as it does, and the doubts of it. Raises WorkloadError."""
+    from pytest_npubench.extensions.planning.measured_run import engine_of
+
+    text = _text(path)
+    line = ENGINE.search(text)
+    given: dict[str, object] = {}
+    for name, value in SETTING.findall(line["config"]) if line else ():
+        if name in OF_ENGINE:
+            word = value.removeprefix("torch.")
+            given[name] = int(word) if word.isdecimal() else WORDS.get(word, word)
+    engine, unread = engine_of(path, {"engine_kwargs": given})
+    with_images = "encoder inputs: " in text
+    return engine, (*unread, *([f"{path.name}: encoder inputs: not read, whatever they take"] if with_images else []))
+
+
 def logged_iterations(
     path: Path, shape: DecoderShape, *, kv_token_bytes: float, kv_capacity_tokens: int
 ) -> IterationLog:
@@ -100,11 +134,18 @@ def logged_iterations(
     from pytest_npubench.serving.iteration import PrefillRow
     from pytest_npubench.serving.log import IterationLog
 
+    text = _text(path)
+    num_lines, matches = text.count(BEGUN), list(STEP.finditer(text))
+    if len(matches) < num_lines:
+        raise WorkloadError(
+            f"{path}: {num_lines - len(matches)} of {num_lines} lines of iterations are of another form than that of "
+            "vllm serve --enable-logging-iteration-details"
+        )
     router = None if shape.is_dense else sampled_router(shape, 0)
     layers = shape.expert_layers(0, shape.num_layers)
     log, now_s = IterationLog(), 0.0
     columns: dict[str, list[float]] = {name: [] for name in log.columns()}
-    for match in STEP.finditer(_text(path)):
+    for match in matches:
         if match["dummy"]:
             continue
         index, prompt, rows = int(match["index"]), int(match["prompt"]), int(match["rows"])

@@ -222,6 +222,7 @@ def simulated(arguments: argparse.Namespace) -> dict[str, Any]:
         "definition": _definition(arguments.cost, calibration),
         "hardware": calibration.hardware if calibration else system.hardware,
         "tensor_parallel": system.tensor_parallel,
+        "pipeline_parallel": system.pipeline_parallel,
         "data_parallel": system.data_parallel,
         "expert_parallel": system.is_expert_parallel,
         "model": system.shape.name,

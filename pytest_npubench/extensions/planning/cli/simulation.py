@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pytest_npubench.core.measurement import Request
     from pytest_npubench.engines.shapes import DecoderShape
     from pytest_npubench.extensions.planning.measured_run import MeasuredRun
+    from pytest_npubench.extensions.planning.pipeline import Pipeline
     from pytest_npubench.extensions.planning.slo_watch import SloWatch
     from pytest_npubench.extensions.planning.virtual.executor import VirtualExecutor
     from pytest_npubench.extensions.planning.virtual.router import ExpertRouter
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from pytest_npubench.serving.settings import Setting
     from pytest_npubench.workloads.sampling import LengthSample, Workload
 
-BLOCK_SIZE_TOKENS = 16
+BLOCK_SIZE_TOKENS = 16  # vLLM's default
 # lengths and arrivals come from one bit generator: with one seed a long prompt would always follow a long gap
 ARRIVAL_SEEDS = 2**32
 
@@ -57,8 +58,10 @@ class System:
     is_stamped: bool = False
     """The engine noted the arrivals itself, between two iterations."""
     kv_dtype: str | None = None
+    pipeline_parallel: int = 1
+    """Stages of a replica, each on so many devices."""
     data_parallel: int = 1
-    """Replicas, each on so many devices."""
+    """Replicas."""
     is_expert_parallel: bool = False
     """The replicas share their experts."""
     keeps_blocks: bool = False
@@ -71,6 +74,8 @@ class System:
     """What prompts have in common, by their ids, is found there, unless it was overwritten."""
     context_tokens: int | None = None
     """Of the model; None: not stated."""
+    block_size_tokens: int = BLOCK_SIZE_TOKENS
+    """Of a block of the KV cache."""
 
     @property
     def hardware(self) -> str:
@@ -109,12 +114,14 @@ class System:
         """What an engine of this kind is started with, by vLLM's names."""
         return {
             "tensor_parallel_size": self.tensor_parallel,
+            "pipeline_parallel_size": self.pipeline_parallel,
             "data_parallel_size": self.data_parallel,
             "enable_expert_parallel": self.is_expert_parallel,
             "dtype": TORCH_DTYPE.get(self.dtype, self.dtype),
             **({"kv_cache_dtype": TORCH_DTYPE.get(self.kv_dtype, self.kv_dtype)} if self.kv_dtype else {}),
             "enable_prefix_caching": self.keeps_blocks,
             "async_scheduling": self.is_asynchronous,
+            "block_size": self.block_size_tokens,
         }
 
     def executor(self) -> VirtualExecutor:
@@ -127,7 +134,7 @@ class System:
             dtype=self.dtype,
             kv_dtype=self.kv_dtype,
             kv_capacity_tokens=self.kv_capacity_tokens,
-            block_size_tokens=BLOCK_SIZE_TOKENS,
+            block_size_tokens=self.block_size_tokens,
             seed=self.seed,
             num_sharing=self.num_sharing,
             cost=copy(self.cost) or self._measured_layers(),  # buckets remember the iteration before
@@ -160,22 +167,52 @@ class System:
             policy,
             num_layers=self.shape.num_layers,
             kv_blocks=self.kv_blocks,
-            block_size_tokens=BLOCK_SIZE_TOKENS,
+            block_size_tokens=self.block_size_tokens,
             **settings,
         )
         if self.keeps_blocks or self.prefix_hit_fraction:
             scheduler.batch.blocks = KeptBlocks(
                 num_blocks=self.kv_blocks,
-                block_size_tokens=BLOCK_SIZE_TOKENS,
+                block_size_tokens=self.block_size_tokens,
                 keeps_preempted=self.keeps_blocks,
                 prefix_hit_fraction=self.prefix_hit_fraction,
             )
         scheduler.batch.blocks.state_blocks = self.state_blocks
         return scheduler
 
+    def pipeline(self, policy: str, settings: Mapping[str, Setting], watch: SloWatch | None) -> Pipeline:
+        """A replica of several stages. Raises ConfigError for what runs in no pipeline, and as Stages.of."""
+        from pytest_npubench.extensions.planning.pipeline import Pipeline
+        from pytest_npubench.extensions.planning.replicas import Replica
+        from pytest_npubench.extensions.planning.virtual.stages import Stages
+
+        others = {
+            "policy disaggregated": policy == "disaggregated",
+            "--cost": self.cost is not None,
+            "--moe-layers": self.moe_routing is not None,
+            "--expert-parallel": self.num_sharing > 1,
+            "--prefix-hit ids": self.shares_prefixes,
+        }
+        if wrong := next((name for name, is_wanted in others.items() if is_wanted), None):
+            raise ConfigError(
+                f"pipeline parallel {self.pipeline_parallel}: a stage's time is from a hardware file's peaks, and a "
+                f"pipeline has all of its experts and a cache without ids; {wrong} is not simulated with it"
+            )
+        assert self.spec is not None
+        executors = [self.executor() for _ in range(self.pipeline_parallel)]
+        stages = Stages.of(
+            executors[0].cost,
+            self.shape,
+            self.spec,
+            number=self.pipeline_parallel,
+            tensor_parallel=self.tensor_parallel,
+            dtype=self.dtype,
+        )
+        return Pipeline([Replica(self.scheduler(policy, settings), each, watch) for each in executors], stages)
+
     @property
     def kv_blocks(self) -> int:
-        return self.kv_capacity_tokens // BLOCK_SIZE_TOKENS
+        return self.kv_capacity_tokens // self.block_size_tokens
 
     def half(self) -> System:
         """Half of the devices, with a copy of the weights of their own. Raises ConfigError where they have no half."""
@@ -207,9 +244,12 @@ def simulate(
     Raises RegistryError for an unknown policy, ConfigError for its settings, WorkloadError for a request that does not
     fit the KV capacity.
     """
-    from pytest_npubench.extensions.planning.replicas import Replica, serve_replicas
+    from pytest_npubench.extensions.planning.replicas import Replica, serve_at_their_pace, serve_replicas
     from pytest_npubench.extensions.planning.virtual.shared_experts import SharedExperts
 
+    if system.pipeline_parallel > 1:
+        pipelines = [system.pipeline(policy, settings, watch) for _ in range(system.data_parallel)]
+        return serve_at_their_pace(requests, pipelines, watch)
     if system.shares_prefixes:
         _check_contents(requests, policy)
     if policy == "disaggregated":
@@ -265,7 +305,7 @@ def _on_two_halves(
     scheduler = DisaggregatedScheduler(
         num_layers=half.shape.num_layers,
         kv_blocks=half.kv_blocks,
-        block_size_tokens=BLOCK_SIZE_TOKENS,
+        block_size_tokens=half.block_size_tokens,
         **settings,  # type: ignore[arg-type] # its own checks name what is wrong
     )
     for side in (scheduler.batch, scheduler.decode_batch):

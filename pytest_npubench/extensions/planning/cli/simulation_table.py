@@ -42,6 +42,8 @@ def heading(answer: Mapping[str, Any]) -> list[tuple[str, str]]:
         else ""
     )
     devices = f"{answer['tensor_parallel']} x {answer['hardware']}"
+    if answer["pipeline_parallel"] > 1:
+        devices = f"{answer['pipeline_parallel']} stages of {devices}"
     if answer["data_parallel"] > 1:
         shared = ", experts shared" if answer["expert_parallel"] else ""
         devices = f"{answer['data_parallel']} replicas of {devices}{shared}, each with"

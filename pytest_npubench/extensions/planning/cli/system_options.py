@@ -32,6 +32,7 @@ class Stated:
     """Of an engine, by itself; None: not known."""
 
     tensor_parallel: int | None = None
+    pipeline_parallel: int | None = None
     data_parallel: int | None = None
     is_expert_parallel: bool = False
     dtype: str | None = None
@@ -39,6 +40,7 @@ class Stated:
     kv_capacity_tokens: int | None = None
     is_capacity_guessed: bool = False
     memory_fraction: float | None = None
+    block_size_tokens: int | None = None
     keeps_blocks: bool | None = None
     is_asynchronous: bool | None = None
 
@@ -54,7 +56,10 @@ def add_system_options(parser: argparse.ArgumentParser, *, hardware: str) -> Non
     parser.add_argument(
         "--model", metavar="SHAPE", required=True, help="a shape by name, or a folder or path of a model's config.json"
     )
-    parser.add_argument("--tensor-parallel", metavar="N", type=device_count, help="devices of a replica (default 1)")
+    parser.add_argument("--tensor-parallel", metavar="N", type=device_count, help="devices of a stage (default 1)")
+    parser.add_argument(
+        "--pipeline-parallel", metavar="N", type=device_count, help="stages of a replica, on as many devices each"
+    )
     parser.add_argument(
         "--data-parallel", metavar="N", type=device_count, help="replicas that share a load (default 1)"
     )
@@ -82,12 +87,14 @@ def stated_by_run(engine: EngineArguments, shape: DecoderShape) -> Stated:
     """vLLM shares the experts of a model over its replicas whether it splits their matrices or not."""
     return Stated(
         tensor_parallel=engine.tensor_parallel,
+        pipeline_parallel=engine.pipeline_parallel,
         data_parallel=engine.data_parallel,
         is_expert_parallel=engine.data_parallel > 1 and not shape.is_dense,
         dtype=engine.dtype,
         kv_dtype=engine.kv_dtype,
         kv_capacity_tokens=engine.kv_capacity_tokens,
         memory_fraction=engine.memory_fraction,
+        block_size_tokens=engine.block_tokens,
         keeps_blocks=engine.keeps_blocks,
         is_asynchronous=engine.is_asynchronous,
     )
@@ -119,6 +126,7 @@ def system_of(arguments: argparse.Namespace, stated: Stated, *, may_exceed_memor
     spec = None if arguments.hardware is None else hardware(arguments.hardware)
     shape = named_or_read(arguments.model)
     devices = arguments.tensor_parallel or stated.tensor_parallel or 1
+    stages = arguments.pipeline_parallel or stated.pipeline_parallel or 1
     replicas = arguments.data_parallel or stated.data_parallel or 1
     is_shared = arguments.expert_parallel or (stated.is_expert_parallel and replicas > 1)
     if is_shared and (shape.is_dense or replicas == 1):
@@ -127,6 +135,7 @@ def system_of(arguments: argparse.Namespace, stated: Stated, *, may_exceed_memor
     dtype = arguments.dtype or stated.dtype or (spec.dtype if spec else "bf16")
     kv_dtype = arguments.kv_dtype or stated.kv_dtype
     capacity = arguments.kv_capacity or stated.kv_capacity_tokens
+    block_size_tokens = stated.block_size_tokens or BLOCK_SIZE_TOKENS
     is_guessed = capacity is None or (not arguments.kv_capacity and stated.is_capacity_guessed)
     if capacity is None or (not may_exceed_memory and spec is not None and spec.peak.memory_bytes is not None):
         if spec is None:
@@ -138,23 +147,26 @@ def system_of(arguments: argparse.Namespace, stated: Stated, *, may_exceed_memor
             dtype=dtype,
             kv_dtype=kv_dtype,
             num_sharing=replicas if is_shared else 1,
+            num_stages=stages,
             usable_fraction=stated.memory_fraction or USABLE_FRACTION,
         )
         capacity = capacity or room
-        if not BLOCK_SIZE_TOKENS <= capacity <= room:
+        if not block_size_tokens <= capacity <= room:
             raise ConfigError(
-                f"--kv-capacity {capacity}: want {BLOCK_SIZE_TOKENS} (a block) to {room} tokens, which is what "
-                f"{devices} x {spec.name} hold beside {shape.name}"
+                f"--kv-capacity {capacity}: want {block_size_tokens} (a block) to {room} tokens, which is what "
+                f"{devices * stages} x {spec.name} hold beside {shape.name}"
             )
     return System(
         shape=shape,
         spec=spec,
         tensor_parallel=devices,
+        pipeline_parallel=stages,
         data_parallel=replicas,
         is_expert_parallel=is_shared,
         dtype=dtype,
         kv_dtype=kv_dtype,
         kv_capacity_tokens=capacity,
+        block_size_tokens=block_size_tokens,
         is_capacity_guessed=is_guessed,
         seed=arguments.seed,
         is_asynchronous=bool(stated.is_asynchronous),

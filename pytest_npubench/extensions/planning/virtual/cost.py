@@ -12,7 +12,8 @@ and the kinds follow one another, as their kernels do:
     experts     weights of the activated experts; a grouped product fills its tiles only where an expert has many rows:
                 utilisation = t / (t + TILE_ROWS) at t rows an expert, which is TILE_ROWS rows more for each activation
     moved       activations that one kernel writes and the next one reads, and the new keys and values
-    links       two all-reduces a layer over the interconnect, where tensor_parallel > 1
+    links       two all-reduces a layer over the interconnect, where tensor_parallel > 1; over the network where the
+                devices are of several nodes
     fixed       what a layer's kernels cost with no work in them
 
 Beside the passes an iteration has its host's time, and the vocabulary's projection for the rows that are sampled.
@@ -253,13 +254,27 @@ def cost_model(
 
 
 def handover_s(spec: HardwareSpec, num_bytes: int, *, num_links: int, attainable: Attainable | None = None) -> float:
-    """Seconds to send keys and values to other devices, over a link for each device that has a share of them.
+    """Seconds to send keys and values to as many other devices, over a link for each that has a share of them.
 
-    Raises ConfigError where the hardware file states no interconnect.
+    Raises ConfigError where the hardware file states no link.
     """
-    link = spec.peak.interconnect_bandwidth_bytes_per_s
-    link_per_s = _per_device(spec, "interconnect_bandwidth_bytes_per_s", link)
-    return num_bytes / (num_links * link_per_s * (attainable or Attainable()).interconnect)
+    per_s = link_per_s(spec, is_beyond_node=spans_nodes(spec, 2 * num_links))
+    return num_bytes / (num_links * per_s * (attainable or Attainable()).interconnect)
+
+
+def spans_nodes(spec: HardwareSpec, num_devices: int) -> bool:
+    """Whether so many devices are more than one node has."""
+    return spec.network is not None and num_devices > spec.network.devices_per_node
+
+
+def link_per_s(spec: HardwareSpec, *, is_beyond_node: bool) -> float:
+    """Bytes a second that a device sends to others of its node, or of other nodes.
+
+    Raises ConfigError where the hardware file states no such link.
+    """
+    if is_beyond_node and spec.network is not None:
+        return spec.network.bandwidth_bytes_per_s.value
+    return _per_device(spec, "interconnect_bandwidth_bytes_per_s", spec.peak.interconnect_bandwidth_bytes_per_s)
 
 
 def moved_values_per_row(shape: DecoderShape, tensor_parallel: int, layer: LayerShape) -> float:
@@ -288,13 +303,14 @@ def _link_row_s(
     shape: DecoderShape, spec: HardwareSpec, devices: int, num_sharing: int, each: float, reach: Attainable
 ) -> float:
     """A ring all-reduce: every device sends 2 (devices - 1) / devices of the values, twice a layer. To shared experts a
-    row goes once, to all replicas, and comes back summed."""
-    if devices == num_sharing == 1:
-        return 0.0
-    link = spec.peak.interconnect_bandwidth_bytes_per_s
-    link_per_s = _per_device(spec, "interconnect_bandwidth_bytes_per_s", link) * reach.interconnect
-    rows = ALL_REDUCES_PER_LAYER * 2 * (devices - 1) / devices + 2 * (num_sharing - 1)
-    return rows * shape.hidden * each / link_per_s
+    row goes once, to all replicas, and comes back summed. A ring is as fast as its slowest link."""
+    seconds = 0.0
+    reduced, sent = ALL_REDUCES_PER_LAYER * 2 * (devices - 1) / devices, 2 * (num_sharing - 1)
+    for rows, num_devices in ((reduced, devices), (sent, devices * num_sharing)):
+        if rows:
+            per_s = link_per_s(spec, is_beyond_node=spans_nodes(spec, num_devices)) * reach.interconnect
+            seconds += rows * shape.hidden * each / per_s
+    return seconds
 
 
 def _layer_s(layer: LayerShape, devices: int, reach: Attainable) -> float:

@@ -13,13 +13,15 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from pytest_npubench.extensions.planning.virtual.calibration import Array
+from pytest_npubench.extensions.planning.virtual.calibration import Array, Calibration
 
 LARGEST_SCATTER = {"tpot": 0.08, "e2e": 0.08, "step": 0.25}
 """A standard deviation of logarithms (1.4826 times the median distance from the median): of requests twice what is
 believed beforehand, of iterations what a grouped step or a garbage collection now and then leaves."""
 LARGEST_DRIFT = 0.08
 LEAST = 12  # with four a third
+TOLD = 0.5
+"""Of the standard deviation that a factor's logarithm had beforehand: where it is told, so much is left at most."""
 
 
 def doubts(residuals: Mapping[str, Array]) -> tuple[str, ...]:
@@ -44,6 +46,27 @@ def doubts(residuals: Mapping[str, Array]) -> tuple[str, ...]:
                 f"{what} is off by {apart:.0%} more in one third of the run than in another: what served it changed"
             )
     return tuple(sentences)
+
+
+def untold(calibration: Calibration) -> tuple[str, ...]:
+    """In words, the terms of which the run says little beyond what was believed beforehand; none where it tells all.
+
+    How many it tells apart is the rank of what it was fitted to: the directions of the factors' logarithms in which the
+    posterior is narrower than the prior.
+    """
+    believed = calibration.prior.covariance
+    known = np.atleast_2d(np.cov(calibration.logs, rowvar=False))
+    to_unit = np.linalg.inv(np.linalg.cholesky(believed))
+    rank = int((np.linalg.eigvalsh(to_unit @ known @ to_unit.T) < TOLD**2).sum())
+    names = calibration.prior.names
+    left = np.sqrt(np.diag(known) / np.diag(believed))
+    open_terms = [name for name, ratio in zip(names, left.tolist(), strict=True) if ratio > TOLD]
+    if rank == len(names) or not open_terms:
+        return ()
+    return (
+        f"requests alone tell {rank} of {len(names)} terms apart: the factors of {', '.join(open_terms)} are little "
+        "better known than beforehand; iterations tell them (a step log or a journal)",
+    )
 
 
 def _scatter(values: Array) -> float:

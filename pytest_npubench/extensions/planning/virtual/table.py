@@ -78,6 +78,8 @@ def read_table(path: Path, num_layers: int) -> TableCost:
     wanted = (*AXES, "seconds")
     if missing := [name for name in wanted if name not in names]:
         raise StoreError(f"{path}: no column {missing[0]!r}; want {', '.join(wanted)}")
+    if others := [name for name in names if name not in wanted]:
+        raise StoreError(f"{path}: column {others[0]!r} would not be read; want {', '.join(wanted)} alone")
     points: dict[Point, float] = {}
     for number, cells in lines:
         where, line = f"{path}, line {number}", dict(zip_longest(names, cells))

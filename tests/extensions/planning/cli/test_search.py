@@ -65,6 +65,16 @@ def test_the_cheapest_is_what_simulate_says_of_each(call: Run, tmp_path: Path) -
     assert first["name"] == rows[0]["name"]
 
 
+def test_a_pipeline_is_searched_as_simulate_has_it(call: Run) -> None:
+    on = ["--policy", "chunked", "--pipeline-parallel", 2, "--data-parallel", 2]
+    (row,) = call(*SEARCH, *on, "--json").json["settings"]
+    assert (row["name"], row["devices"]) == ("2 x 2 stages of 1 x nvidia-h100 chunked", 4)
+    load = [*LOAD[:6], "--rate", row["rate_per_s"], *SLO]
+    (run,) = call("simulate", "--hardware", "nvidia-h100", *on, *load, "--json").json["runs"]
+    value = next(one["value"] for one in run["metrics"] if one["name"] == "slo_attainment")
+    assert row["tried"][-1]["attainment"] == pytest.approx(value)
+
+
 def test_the_fewest_devices_and_the_most_requests_a_device_are_goals_too(call: Run) -> None:
     rows = {
         objective: call(*SEARCH, *SETTINGS, "--objective", objective, "--json").json["settings"]

@@ -166,6 +166,19 @@ def test_settings_reach_the_policies_that_have_them(call: Run) -> None:
     assert (static["batch_size"], static["max_batch_size"]) == (7, 7)
 
 
+def test_stages_of_a_pipeline_hold_and_serve_more(call: Run) -> None:
+    """A model whose weights nearly fill a device has several times the cache on two, and serves a heavy load sooner."""
+    model = {"model": "qwen3-30b-a3b", "policy": "chunked", "tensor_parallel": 1, "requests": 60, "json": True}
+    one, two = (call(*arguments(**model, pipeline_parallel=number)).json for number in (None, 2))
+    assert (one["pipeline_parallel"], two["pipeline_parallel"]) == (1, 2)
+    assert two["kv_capacity_tokens"] > 5 * one["kv_capacity_tokens"]
+    (alone,), (together,) = (list(map(values, answer["runs"])) for answer in (one, two))
+    assert together["output_tokens_per_s"] > 1.2 * alone["output_tokens_per_s"]  # type: ignore[operator]
+    assert "on 2 stages of 1 x nvidia-h100," in " ".join(
+        call(*arguments(**model | {"json": None}, pipeline_parallel=2)).out.split()
+    )
+
+
 def test_requests_that_do_not_fit_are_dropped_and_counted(call: Run) -> None:
     answer = call(*arguments(kv_capacity=2000, json=True)).json
     assert answer["kv_capacity_tokens"] == 2000
@@ -186,6 +199,10 @@ def test_requests_that_do_not_fit_are_dropped_and_counted(call: Run) -> None:
         ({"model": "qwen3-30b-a3b", "hardware": "tpu-v5e", "tensor_parallel": 1}, "61.1 GB of weights"),
         ({"policy": "layerd"}, "no scheduling policy 'layerd'; known: chunked"),
         ({"policy": "disaggregated", "tensor_parallel": 1}, "want an even number, not 1"),
+        ({"pipeline_parallel": 9}, "pipeline parallel 9: the model has 8 layers; want at most a stage each"),
+        ({"pipeline_parallel": 2, "policy": "disaggregated"}, "policy disaggregated is not simulated with it"),
+        ({"pipeline_parallel": 2, "data_parallel": 2, "expert_parallel": True}, "--expert-parallel is not simulated"),
+        ({"pipeline_parallel": 2, "prefix_hit": "ids"}, "--prefix-hit ids is not simulated with it"),
         ({"workload": "layered"}, "no workload is named 'layered'"),
         ({"rate": "0"}, "--rate: '0': want requests a second, 1e-06"),
         ({"rate": "nan"}, "--rate: 'nan': want requests a second, 1e-06"),
