@@ -88,7 +88,8 @@ def test_a_cost_that_holds_no_longer_and_one_of_a_disturbed_run(call: Run, serve
     requests = served / "requests.jsonl"
     requests.write_text("".join(requests.read_text(encoding="utf-8").splitlines(keepends=True)[:15]), encoding="utf-8")
     done = call("calibrate", served, *SYSTEM, "--synchronous", "-o", known)
-    assert "doubt" not in done.out
+    (doubt,) = [line for line in done.out.splitlines() if line.startswith("doubt")]
+    assert "of 6 terms apart" in doubt  # 15 requests
     slow.write_text(_slower(served, 1.6, since=0), encoding="utf-8")
     mixed.write_text(_slower(served, 1.6, since=7), encoding="utf-8")
     again = ["--model", "small-moe", "--cost", known, "--run", served]
