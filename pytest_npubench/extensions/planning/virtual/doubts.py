@@ -55,11 +55,11 @@ def untold(calibration: Calibration) -> tuple[str, ...]:
     posterior is narrower than the prior.
     """
     believed = calibration.prior.covariance
-    known = np.atleast_2d(np.cov(calibration.logs, rowvar=False))
+    posterior = np.atleast_2d(np.cov(calibration.logs, rowvar=False))
     to_unit = np.linalg.inv(np.linalg.cholesky(believed))
-    rank = int((np.linalg.eigvalsh(to_unit @ known @ to_unit.T) < TOLD**2).sum())
+    rank = int((np.linalg.eigvalsh(to_unit @ posterior @ to_unit.T) < TOLD**2).sum())
     names = calibration.prior.names
-    left = np.sqrt(np.diag(known) / np.diag(believed))
+    left = np.sqrt(np.diag(posterior) / np.diag(believed))
     open_terms = [name for name, ratio in zip(names, left.tolist(), strict=True) if ratio > TOLD]
     if rank == len(names) or not open_terms:
         return ()
