@@ -113,7 +113,9 @@ def make_bench(monkeypatch):
             )
             for _ in range(2)
         ]
-        return nullcontext(VirtualPair(*halves, transfer_s=lambda sent: handover_s(plan.spec, sent, num_links=1)))
+        return nullcontext(
+            VirtualPair(*halves, transfer_s=lambda sent: handover_s(plan.spec, sent, senders=1, receivers=1))
+        )
 
     monkeypatch.setattr(TorchServing, "executor", lambda self, plan, runtime: executor(plan, str(runtime.devices[0])))
     monkeypatch.setattr(bench_module.pair, "open_pair", pair)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -11,6 +12,7 @@ from serving.runs import loads, requests
 
 from pytest_npubench.engines.shapes import DecoderShape, decoder_shape
 from pytest_npubench.errors import WorkloadError
+from pytest_npubench.extensions.planning.cli.seen_iterations import logged_iterations
 from pytest_npubench.extensions.planning.replicas import Replica, serve_replicas
 from pytest_npubench.extensions.planning.virtual.calibrated import CalibratedCost
 from pytest_npubench.extensions.planning.virtual.executor import VirtualExecutor
@@ -68,6 +70,31 @@ def test_each_replica_serves_its_part_as_if_it_were_alone(
                 alone = serve(OpenLoad(part), policy(name), device(UNEVEN), VirtualClock())
             for record in alone.records:
                 assert list(record.token_times_s) == pytest.approx(list(times[record.id]), rel=0, abs=1e-9)
+
+
+RECORDED = Path(__file__).with_name("recorded")
+LOAD = ((10, 2), (70, 4), (33, 1), (5, 9), (64, 3), (130, 6), (1, 1), (48, 12), (20, 2), (90, 5), (15, 7), (3, 3))
+"""Prompt and output tokens of the requests that vLLM was given at once when its logs were recorded."""
+
+
+@pytest.mark.parametrize("is_asynchronous", [False, True], ids=["synchronous", "asynchronous"])
+def test_iterations_are_those_that_vllm_logged(is_asynchronous: bool) -> None:
+    """Prompt tokens and decode rows of each, whatever they took: 4 slots are less than the load wants."""
+    path = RECORDED / f"vllm_{'a' if is_asynchronous else ''}synchronous.log"
+    log = logged_iterations(path, DENSE, kv_token_bytes=1.0, kv_capacity_tokens=1)
+    load = requests(*((0.0, *lengths) for lengths in LOAD))
+    chunked = make_scheduler(
+        "chunked",
+        num_layers=DENSE.num_layers,
+        kv_blocks=KV_BLOCKS**2,
+        block_size_tokens=4,
+        chunk_size_tokens=64,
+        max_batch_size=4,
+    )
+    replica = Replica(chunked, device_of(DENSE, SECOND, kv_blocks=KV_BLOCKS**2, block_size_tokens=4))
+    ours = serve_replicas(load, [replica], is_asynchronous=is_asynchronous).log
+    assert list(ours.num_prefill_tokens) == list(log.num_prefill_tokens)
+    assert list(ours.num_decode) == list(log.num_decode)
 
 
 def test_a_request_goes_where_least_waits() -> None:

@@ -62,6 +62,7 @@ def add_parser(commands: Commands, about: str) -> None:
     parser.add_argument("--policy", metavar="P", required=True, help="one or more policies", **several)
     parser.add_argument("--tensor-parallel", metavar="N", type=device_count, help="default 1", **several)
     parser.add_argument("--pipeline-parallel", metavar="N", type=device_count, help="stages, default 1", **several)
+    parser.add_argument("--prefill-devices", metavar="N", type=device_count, help="of disaggregated", **several)
     parser.add_argument("--data-parallel", metavar="N", type=device_count, help="default 1", **several)
     parser.add_argument("--expert-parallel", action="store_true", help="replicas share their experts")
     parser.add_argument("--chunk-size", metavar="TOKENS", type=token_count, help="of chunked and hybrid", **several)
@@ -192,6 +193,7 @@ def _contenders(arguments: argparse.Namespace) -> list[Contender]:
             hardware=arguments.hardware,
             tensor_parallel=arguments.tensor_parallel or [1],
             pipeline_parallel=arguments.pipeline_parallel or [1],
+            prefill_devices=arguments.prefill_devices or [None],
             data_parallel=arguments.data_parallel or [1],
             policies=arguments.policy,
             settings={

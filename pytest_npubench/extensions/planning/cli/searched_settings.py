@@ -11,7 +11,7 @@ import hashlib
 import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -50,6 +50,7 @@ class Candidate:
     tensor_parallel: int
     pipeline_parallel: int = 1
     data_parallel: int
+    prefill_devices: int | None = None
     policy: str
     settings: tuple[tuple[str, Setting], ...]
 
@@ -59,7 +60,8 @@ class Candidate:
 
     @property
     def name(self) -> str:
-        words = ", ".join(f"{name} {value}" for name, value in self.settings)
+        pools = [("prefill on", self.prefill_devices)] if self.prefill_devices else []
+        words = ", ".join(f"{name} {value}" for name, value in (*pools, *self.settings))
         replicas = f"{self.data_parallel} x " if self.data_parallel > 1 else ""
         stages = f"{self.pipeline_parallel} stages of " if self.pipeline_parallel > 1 else ""
         device = f"{replicas}{stages}{self.tensor_parallel} x {Path(self.hardware).stem}"
@@ -82,6 +84,7 @@ def candidates(
     hardware: Sequence[str],
     tensor_parallel: Sequence[int],
     pipeline_parallel: Sequence[int] = (1,),
+    prefill_devices: Sequence[int | None] = (None,),
     data_parallel: Sequence[int],
     policies: Sequence[str],
     settings: Mapping[str, Sequence[Setting]],
@@ -93,13 +96,15 @@ def candidates(
     for device, tensor, stages, data, policy in itertools.product(
         hardware, tensor_parallel, pipeline_parallel, data_parallel, names_of
     ):
+        pools = prefill_devices if policy == "disaggregated" else (None,)
         policy_settings = {name: values for name, values in settings.items() if name in names_of[policy]}
-        for chosen in itertools.product(*policy_settings.values()):
+        for prefill, chosen in itertools.product(pools, list(itertools.product(*policy_settings.values()))):
             yield Candidate(
                 hardware=device,
                 tensor_parallel=tensor,
                 pipeline_parallel=stages,
                 data_parallel=data,
+                prefill_devices=prefill,
                 policy=policy,
                 settings=tuple(zip(policy_settings, chosen, strict=True)),
             )
@@ -138,7 +143,7 @@ def _evaluated(candidate: Candidate, goal: Goal, rate_per_s: float, at_least: fl
     from pytest_npubench.serving.metrics import Slo, attainment_split
 
     devices = candidate.tensor_parallel, candidate.pipeline_parallel, candidate.data_parallel
-    system = _system(candidate.hardware, *devices, goal)
+    system = replace(_system(candidate.hardware, *devices, goal), prefill_devices=candidate.prefill_devices)
     slo = Slo(ttft_s=goal.slo_ttft_s, tbt_s=goal.slo_tbt_s)
     watch = SloWatch(slo, attainment=at_least, num_requests=goal.num_requests)
     requests = _requests(goal, system.context_tokens, rate_per_s)

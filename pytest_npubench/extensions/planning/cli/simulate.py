@@ -18,6 +18,7 @@ from pytest_npubench.cli.arguments import (
     LONGEST_SHOWN,
     add_command,
     check_other_file,
+    device_count,
     number,
     print_document,
     print_error,
@@ -96,6 +97,9 @@ def add_parser(commands: Commands, about: str) -> None:
     parser.add_argument(
         "--policy", metavar="P", nargs="+", action="extend", help="one or more policies (of a --run: chunked)"
     )
+    parser.add_argument(
+        "--prefill-devices", metavar="N", type=device_count, help="of policy disaggregated (default: half of them)"
+    )
     parser.add_argument("--workload", metavar="NAME_OR_PATH", help="where the lengths come from")
     parser.add_argument(
         "--requests", metavar="K", type=request_count, help="how many requests arrive (default: all of a --replay)"
@@ -165,6 +169,8 @@ def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
         parser.error("want --rate, or --replay with a trace that has arrival times")
     if arguments.policy is None and arguments.served is None:
         parser.error("want --policy")
+    if arguments.prefill_devices and "disaggregated" not in (arguments.policy or ()):
+        parser.error("--prefill-devices is of --policy disaggregated")
     if arguments.hardware is None and arguments.cost is None:
         parser.error("want --hardware, or --cost with what npubench calibrate wrote")
     if arguments.moe_layers and (arguments.cost or arguments.hardware is None):
@@ -205,7 +211,8 @@ def simulated(arguments: argparse.Namespace) -> dict[str, Any]:
     system, calibration = _system(arguments, served.engine if served else None)
     slo, slo_source = _slo(arguments, system.spec)
     about, loads = _served(system, served) if served else _drawn(arguments, system.most_tokens)
-    system = replace(system, is_stamped=served is not None and served.is_stamped)
+    is_stamped = served is not None and served.is_stamped
+    system = replace(system, is_stamped=is_stamped, prefill_devices=arguments.prefill_devices)
     against = measured_run(arguments.against) if arguments.against else None
     measured = measured_metrics(against) if against else {}
     engine = (served and served.engine) or EngineArguments()

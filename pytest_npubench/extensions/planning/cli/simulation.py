@@ -76,6 +76,8 @@ class System:
     """Of the model; None: not stated."""
     block_size_tokens: int = BLOCK_SIZE_TOKENS
     """Of a block of the KV cache."""
+    prefill_devices: int | None = None
+    """Of a replica's devices, under the policy disaggregated; None: half of them."""
 
     @property
     def hardware(self) -> str:
@@ -91,7 +93,7 @@ class System:
     @property
     def most_tokens(self) -> int:
         """Of one request, prompt and answer together: what the model's context and the KV cache hold."""
-        room = self.kv_capacity_tokens - self.state_blocks * BLOCK_SIZE_TOKENS
+        room = self.kv_capacity_tokens - self.state_blocks * self.block_size_tokens
         return min(room, self.context_tokens or room)
 
     @property
@@ -104,7 +106,7 @@ class System:
         tokens = state_tokens(
             self.shape, tensor_parallel=self.tensor_parallel, dtype=self.dtype, kv_dtype=self.kv_dtype
         )
-        return -(-tokens // BLOCK_SIZE_TOKENS)
+        return -(-tokens // self.block_size_tokens)
 
     @property
     def num_sharing(self) -> int:
@@ -214,16 +216,24 @@ class System:
     def kv_blocks(self) -> int:
         return self.kv_capacity_tokens // self.block_size_tokens
 
-    def half(self) -> System:
-        """Half of the devices, with a copy of the weights of their own. Raises ConfigError where they have no half."""
-        from pytest_npubench.engines.kv_capacity import default_kv_capacity_tokens
-
-        devices, left = divmod(self.tensor_parallel, 2)
-        if left:
+    def pools(self) -> tuple[System, System]:
+        """The devices that prefill and those that decode, each with a copy of the weights. Raises ConfigError where
+        there are none of either."""
+        prefill = self.prefill_devices or self.tensor_parallel // 2
+        if self.prefill_devices is None and self.tensor_parallel % 2:
             raise ConfigError(
                 f"policy disaggregated prefills on half of the devices and decodes on the others; want an even number, "
-                f"not {self.tensor_parallel}"
+                f"not {self.tensor_parallel}, or --prefill-devices"
             )
+        if prefill >= self.tensor_parallel:
+            raise ConfigError(
+                f"--prefill-devices {prefill}: none of {self.tensor_parallel} devices is left to decode; want fewer"
+            )
+        return self._part(prefill), self._part(self.tensor_parallel - prefill)
+
+    def _part(self, devices: int) -> System:
+        from pytest_npubench.engines.kv_capacity import default_kv_capacity_tokens
+
         assert self.spec is not None  # a calibrated cost is refused before
         room = default_kv_capacity_tokens(
             self.shape, self.spec, tensor_parallel=devices, dtype=self.dtype, kv_dtype=self.kv_dtype
@@ -254,10 +264,10 @@ def simulate(
         _check_contents(requests, policy)
     if policy == "disaggregated":
         if system.cost is not None:
-            raise ConfigError("policy disaggregated runs on two halves of the devices, which no calibrated cost is of")
+            raise ConfigError("policy disaggregated runs on two parts of the devices, which no calibrated cost is of")
         if system.data_parallel > 1:
-            raise ConfigError("policy disaggregated runs on the two halves of one replica; want a data parallel of 1")
-        return _on_two_halves(system.half(), settings, requests, watch)
+            raise ConfigError("policy disaggregated runs on two parts of one replica; want a data parallel of 1")
+        return _in_pools(*system.pools(), settings, requests, watch)
     executors = [system.executor() for _ in range(system.data_parallel)]
     replicas = [Replica(system.scheduler(policy, settings), executor, watch) for executor in executors]
     if system.shares_prefixes:
@@ -285,8 +295,12 @@ def _check_contents(requests: tuple[ServingRequest, ...], policy: str) -> None:
         )
 
 
-def _on_two_halves(
-    half: System, settings: Mapping[str, Setting], requests: tuple[ServingRequest, ...], watch: SloWatch | None
+def _in_pools(
+    prefill: System,
+    decode: System,
+    settings: Mapping[str, Setting],
+    requests: tuple[ServingRequest, ...],
+    watch: SloWatch | None,
 ) -> ServingResult:
     from pytest_npubench.extensions.planning.slo_watch import WatchedRun
     from pytest_npubench.extensions.planning.virtual.cost import handover_s
@@ -295,21 +309,24 @@ def _on_two_halves(
     from pytest_npubench.serving.load import OpenLoad
     from pytest_npubench.serving.schedulers.disaggregated import DisaggregatedScheduler
 
-    spec = half.spec
+    spec = prefill.spec
     assert spec is not None
 
     def transfer_s(num_bytes: int) -> float:
-        return handover_s(spec, num_bytes, num_links=half.tensor_parallel)
+        return handover_s(spec, num_bytes, senders=prefill.tensor_parallel, receivers=decode.tensor_parallel)
 
-    pair = VirtualPair(half.executor(), half.executor(), transfer_s=transfer_s)
+    pair = VirtualPair(prefill.executor(), decode.executor(), transfer_s=transfer_s)
+    chosen = dict(settings)
+    if decode.kv_blocks != prefill.kv_blocks:
+        chosen.setdefault("decode_kv_blocks", decode.kv_blocks)
     scheduler = DisaggregatedScheduler(
-        num_layers=half.shape.num_layers,
-        kv_blocks=half.kv_blocks,
-        block_size_tokens=half.block_size_tokens,
-        **settings,  # type: ignore[arg-type] # its own checks name what is wrong
+        num_layers=prefill.shape.num_layers,
+        kv_blocks=prefill.kv_blocks,
+        block_size_tokens=prefill.block_size_tokens,
+        **chosen,  # type: ignore[arg-type] # its own checks name what is wrong
     )
-    for side in (scheduler.batch, scheduler.decode_batch):
-        side.blocks.state_blocks = half.state_blocks
+    for side, system in ((scheduler.batch, prefill), (scheduler.decode_batch, decode)):
+        side.blocks.state_blocks = system.state_blocks
     load = OpenLoad(requests)
     run = DisaggregatedRun(load, scheduler, pair) if watch is None else WatchedRun(load, scheduler, pair, watch)
     return run.serve()

@@ -253,13 +253,15 @@ def cost_model(
     )
 
 
-def handover_s(spec: HardwareSpec, num_bytes: int, *, num_links: int, attainable: Attainable | None = None) -> float:
-    """Seconds to send keys and values to as many other devices, over a link for each that has a share of them.
+def handover_s(
+    spec: HardwareSpec, num_bytes: int, *, senders: int, receivers: int, attainable: Attainable | None = None
+) -> float:
+    """Seconds to send keys and values from so many devices to so many others, over a link for each of the fewer.
 
     Raises ConfigError where the hardware file states no link.
     """
-    per_s = link_per_s(spec, is_beyond_node=spans_nodes(spec, 2 * num_links))
-    return num_bytes / (num_links * per_s * (attainable or Attainable()).interconnect)
+    per_s = link_per_s(spec, is_beyond_node=spans_nodes(spec, senders + receivers))
+    return num_bytes / (min(senders, receivers) * per_s * (attainable or Attainable()).interconnect)
 
 
 def spans_nodes(spec: HardwareSpec, num_devices: int) -> bool:

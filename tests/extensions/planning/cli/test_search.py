@@ -65,10 +65,23 @@ def test_the_cheapest_is_what_simulate_says_of_each(call: Run, tmp_path: Path) -
     assert first["name"] == rows[0]["name"]
 
 
-def test_a_pipeline_is_searched_as_simulate_has_it(call: Run) -> None:
-    on = ["--policy", "chunked", "--pipeline-parallel", 2, "--data-parallel", 2]
+@pytest.mark.parametrize(
+    ("on", "name", "devices"),
+    [
+        (["chunked", "--pipeline-parallel", 2, "--data-parallel", 2], "2 x 2 stages of 1 x nvidia-h100 chunked", 4),
+        (
+            ["disaggregated", "--tensor-parallel", 3, "--prefill-devices", 2],
+            "3 x nvidia-h100 disaggregated (prefill on 2)",
+            3,
+        ),
+    ],
+)
+def test_stages_and_pools_are_searched_as_simulate_has_them(
+    call: Run, on: list[object], name: str, devices: int
+) -> None:
+    on = ["--policy", *on]
     (row,) = call(*SEARCH, *on, "--json").json["settings"]
-    assert (row["name"], row["devices"]) == ("2 x 2 stages of 1 x nvidia-h100 chunked", 4)
+    assert (row["name"], row["devices"]) == (name, devices)
     load = [*LOAD[:6], "--rate", row["rate_per_s"], *SLO]
     (run,) = call("simulate", "--hardware", "nvidia-h100", *on, *load, "--json").json["runs"]
     value = next(one["value"] for one in run["metrics"] if one["name"] == "slo_attainment")

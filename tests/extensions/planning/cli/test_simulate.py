@@ -15,6 +15,12 @@ from pytest_npubench.cli.arguments import time_limit
 from pytest_npubench.engines.model_directory import config_of
 from pytest_npubench.engines.shapes import decoder_shape
 from pytest_npubench.extensions.planning.cli.simulated_metrics import winners
+from pytest_npubench.extensions.planning.cli.simulation import System, simulate
+from pytest_npubench.extensions.planning.cli.system_options import hardware
+from pytest_npubench.extensions.planning.virtual.mixed_layers import step_cost
+from pytest_npubench.extensions.planning.virtual.step_cost import PassWork, StepWork
+from pytest_npubench.serving.arrivals import load_of
+from pytest_npubench.serving.iteration import PrefillRow
 
 Run = Callable[..., Answer]
 POLICIES = ("static", "continuous", "chunked", "layered", "hybrid", "disaggregated")
@@ -179,6 +185,23 @@ def test_stages_of_a_pipeline_hold_and_serve_more(call: Run) -> None:
     )
 
 
+def test_one_request_of_pools_of_two_sizes_is_a_closed_form() -> None:
+    """Prefill on 2 of 3 devices, then the keys and values over one link, then a step on the third for each token."""
+    shape, spec = decoder_shape("qwen3-8b"), hardware("nvidia-h100")
+    system = System(
+        shape=shape, spec=spec, tensor_parallel=3, dtype="bf16", kv_capacity_tokens=9000, seed=0, prefill_devices=2
+    )
+    load = load_of((0.5,), [(700, 3)])
+    (record,) = simulate(system, "disaggregated", {}, load).records
+    prompt, step = (step_cost(shape, spec, tensor_parallel=devices, dtype="bf16") for devices in (2, 1))
+    first_s = 0.5 + prompt.seconds(StepWork([PassWork(0, 36, (PrefillRow(0, 0, 700),), 0)], 0, 0, 0, 1))
+    sent_s = 700 * 147_456 / (450e9 * 0.84)
+    steps_s = [step.seconds(StepWork([PassWork(0, 36, (), 0)], 1, 700 + token, 0, 1)) for token in (1, 2)]
+    assert list(record.token_times_s) == pytest.approx(
+        [first_s, first_s + sent_s + steps_s[0], first_s + sent_s + sum(steps_s)], rel=1e-6
+    )
+
+
 def test_requests_that_do_not_fit_are_dropped_and_counted(call: Run) -> None:
     answer = call(*arguments(kv_capacity=2000, json=True)).json
     assert answer["kv_capacity_tokens"] == 2000
@@ -199,6 +222,8 @@ def test_requests_that_do_not_fit_are_dropped_and_counted(call: Run) -> None:
         ({"model": "qwen3-30b-a3b", "hardware": "tpu-v5e", "tensor_parallel": 1}, "61.1 GB of weights"),
         ({"policy": "layerd"}, "no scheduling policy 'layerd'; known: chunked"),
         ({"policy": "disaggregated", "tensor_parallel": 1}, "want an even number, not 1"),
+        ({"policy": "disaggregated", "prefill_devices": 2}, "none of 2 devices is left to decode"),
+        ({"prefill_devices": 1}, "--prefill-devices is of --policy disaggregated"),
         ({"pipeline_parallel": 9}, "pipeline parallel 9: the model has 8 layers; want at most a stage each"),
         ({"pipeline_parallel": 2, "policy": "disaggregated"}, "policy disaggregated is not simulated with it"),
         ({"pipeline_parallel": 2, "data_parallel": 2, "expert_parallel": True}, "--expert-parallel is not simulated"),
