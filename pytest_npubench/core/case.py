@@ -10,6 +10,7 @@ import hashlib
 import json
 import re
 from dataclasses import dataclass
+from pathlib import PurePath
 
 ANSWERS = "answers"
 """The kind of the cases that say what a model answers, in every suite that has them."""
@@ -32,8 +33,16 @@ class Case:
     @property
     def id(self) -> str:
         """Returns the parameter id in pytest, and the key of a baseline: hardware-model-bN-axes."""
-        tail = [f"{name}{value}" if isinstance(value, int) else value for name, value in self.axes]
+        tail = [f"{name}{value}" if isinstance(value, int) else value for name, value in self._shared_axes]
         return "-".join([self.hardware, self.model, f"b{self.batch_size}", *tail])
+
+    @property
+    def _shared_axes(self) -> Axes:
+        """The axes as every machine has them: of a file's absolute path (a workload's) its name alone."""
+        return tuple(
+            (name, PurePath(value).name if isinstance(value, str) and PurePath(value).is_absolute() else value)
+            for name, value in self.axes
+        )
 
     @property
     def key(self) -> str:
@@ -48,7 +57,7 @@ class Case:
     def digest(self, settings: object = None) -> str:
         """Returns a hash of what is measured: the case and the settings (JSON-able) that change its meaning. 12 hex
         digits."""
-        body = [self.suite, self.kind, self.hardware, self.model, self.batch_size, self.axes, settings]
+        body = [self.suite, self.kind, self.hardware, self.model, self.batch_size, self._shared_axes, settings]
         text = json.dumps(body, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 

@@ -90,3 +90,14 @@ def test_what_a_record_need_not_have() -> None:
     (found,) = Cases.read([record]).records
     assert (found.suite, found.kind, found.what, found.model, found.batch_size) == ("", "", "", "", 0)
     assert found.judgement.verdict.kind is VerdictKind.INVALID
+
+
+def test_a_case_of_a_file_is_the_same_on_every_machine() -> None:
+    """Of a trace's absolute path its name is in id, key and digest; what opens it still has the path."""
+    here, there, other = (
+        replace(CASE, axes=(("workload", path), ("hops", 3))) for path in ("/home/mine.jsonl", "/b/mine.jsonl", "/b/x")
+    )
+    assert here.id == there.id == "cpu-tiny-b2-mine.jsonl-hops3"
+    assert here.digest() == there.digest() != other.digest()
+    assert here.axis("workload") == "/home/mine.jsonl"
+    assert replace(CASE, axes=(("workload", "azure-conv-sample"),)).id == "cpu-tiny-b2-azure-conv-sample"
