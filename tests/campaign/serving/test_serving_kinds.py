@@ -23,6 +23,8 @@ DENSE = ("dense_control",)
 def plan_for(name, **changes):
     if name in ("attainment", "chunk_rate"):  # a short block never fills its queue
         changes = {"num_requests": 60, **changes}
+    if name == "simulated_coverage":  # each of its six rounds is simulated again for every other one
+        changes = {"num_requests": 6, **changes}
     return serving_plan("qwen3-8b" if name in DENSE else "qwen3-30b-a3b", **changes)
 
 

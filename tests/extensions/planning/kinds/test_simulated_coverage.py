@@ -22,6 +22,7 @@ from pytest_npubench.verdict import VerdictKind
 
 NAME = "simulated_coverage"
 NUM_MACHINES = 60
+FEW = {"policies": ("chunked", "layered"), "num_requests": 6}
 
 
 def drifting(measured, factors):
@@ -39,7 +40,7 @@ def drifting(measured, factors):
 @pytest.fixture
 def judged(measure):
     def judge(factors, **changes):
-        plan = serving_plan(policies=("chunked", "layered"), **changes)
+        plan = serving_plan(**{**FEW, **changes})
         _, (case,), measured = measure(plan, NAME, num_rounds=len(factors))
         return KIND.judge(case, plan, drifting(measured, factors))
 
@@ -47,7 +48,7 @@ def judged(measure):
 
 
 def test_the_band_grows_with_the_drift_between_rounds(judged):
-    steady, drifts = judged((1.0, 1.0, 1.0, 1.0)), judged((1.0, 1.2, 0.9, 1.1))
+    steady, drifts = (judged(factors, num_requests=10) for factors in ((1.0, 1.0, 1.0, 1.0), (1.0, 1.2, 0.9, 1.1)))
     assert steady.verdict.kind is drifts.verdict.kind is VerdictKind.PASSED
     widths = [{row.figure: row.half_width for row in one.detail.rows} for one in (steady, drifts)]
     for figure, width in widths[1].items():
@@ -68,7 +69,7 @@ def test_a_band_that_knows_of_no_drift_fails(judged, monkeypatch):
 def test_of_machines_that_drift_the_band_holds_nine_in_ten(measure):
     """Each machine's first round from its other three. The three figures of a block are not independent, so each is
     counted by itself."""
-    plan = serving_plan(policies=("chunked", "layered"))
+    plan = serving_plan(**FEW)
     _, (case,), measured = measure(plan, NAME, num_rounds=4)
     random, held = np.random.default_rng(0), Counter()
     for _ in range(NUM_MACHINES):
@@ -124,7 +125,7 @@ def test_an_error_that_the_machine_may_have_made_is_inconclusive(judged, monkeyp
 
 def test_an_error_that_is_not_certain_yet_is_measured_on(measure, monkeypatch):
     """After ROUNDS a case asks for more of them only where its verdict is open, and never where a point failed."""
-    plan = serving_plan(policies=("chunked", "layered"))
+    plan = serving_plan(**FEW)
     _, (case,), measured = measure(plan, NAME, num_rounds=4)
     six = Measured(rounds=[*measured.rounds, *measured.rounds[:2]])
     assert not KIND.settled(case, plan, measured)
