@@ -38,6 +38,12 @@ TOGETHER = (
         "tests/engines/test_tokens.py",
         "tests/engines/openvino_dense/",
     ),
+    # four accepted nights each, and a run that was rehearsed
+    tuple(
+        f"tests/plugin/test_{name}.py" for name in ("baselines", "over_nights", "regression", "require_judged", "reset")
+    ),
+    ("tests/nightly/",),
+    ("tests/crash/",),
     # what they import from transformers takes 4 s
     ("tests/engines/test_against_transformers.py", "tests/engines/torch_moe/test_against_transformers.py"),
 )

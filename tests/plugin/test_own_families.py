@@ -5,7 +5,7 @@ import pytest
 from pytest_npubench.backends.protocol import Device, Probe
 from pytest_npubench.plugin.own_families import families_of, wanted
 
-from .project import make_project, skipped, summary
+from .project import OWN_HARDWARE, make_project, skipped, summary
 
 FAMILIES = """
 import os
@@ -73,7 +73,7 @@ def pytest_collection_modifyitems(items):
 def shared(tmp_path_factory):
     project = make_project(tmp_path_factory.mktemp("families"))
     project.fake()
-    project.write("conftest.py", FAMILIES + MARKED_LATE)
+    project.write("conftest.py", OWN_HARDWARE + FAMILIES + MARKED_LATE)
     project.write("test_own.py", OWN)
     return project
 

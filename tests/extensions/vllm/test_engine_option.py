@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from plugin.project import Project, make_project
+from plugin.project import OWN_HARDWARE, Project, make_project
 from suite_folder import serving
 
 from pytest_npubench import engines
@@ -66,7 +66,7 @@ def serving_project(root: Path, experiments=EXPERIMENTS, dtype="fp32") -> Projec
         "mini-moe", dtype=dtype, max_batch_size=4, utilisation=0.1, experiments=list(experiments), policies=policies
     )
     path.write_text(path.read_text(encoding="utf-8") + text, encoding="utf-8")
-    project.write("conftest.py", SHAPE)
+    project.write("conftest.py", OWN_HARDWARE + SHAPE)
     python = project.write("vllm-python", f'#!/bin/sh\nexec "{sys.executable}" "{STAND_IN}" "$@"\n')
     python.chmod(0o755)
     return project
