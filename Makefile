@@ -45,7 +45,7 @@ test-all: $(VENV)/.test
 	$(BIN)/python -m pytest $(TESTS) $(EXCEPT:%=--ignore=%) --hypothesis-profile=soak $(WORKERS)
 
 test-vllm: $(VENV)/.test $(VLLM_VENV)/.vllm
-	NPUBENCH_VLLM_PYTHON=$(CURDIR)/$(VLLM_VENV)/bin/python OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/extensions/vllm tests/engines/http/test_bench_serve.py $(WORKERS)
+	NPUBENCH_VLLM_PYTHON=$(CURDIR)/$(VLLM_VENV)/bin/python OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/extensions/vllm tests/engines/http/test_bench_serve.py --hypothesis-profile=soak $(WORKERS)
 
 preflight: $(VENV)-preflight/.preflight
 	$(VENV)-preflight/bin/python -m pytest --noconftest tests/extensions/compilers/compiled/test_on_libtpu.py tests/extensions/planning/test_aiconfigurator.py \
