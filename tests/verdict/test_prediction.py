@@ -96,12 +96,12 @@ def test_two_speeds_are_the_mixture_written_out(made):
                 single *= 1 - prior
                 above += single * stats.t.sf(0.06, law.freedom, level, scale)
                 below += single
-                for slow in SHARES:
-                    for gap in GAPS:
-                        at = [stats.t.pdf(every[np.isfinite(every)], law.freedom, level + by, scale) for by in (0, gap)]
+                for gap in GAPS:
+                    at = [stats.t.pdf(every[np.isfinite(every)], law.freedom, level + by, scale) for by in (0, gap)]
+                    tails = [stats.t.sf(0.06, law.freedom, level + by, scale) for by in (0, gap)]
+                    for slow in SHARES:
                         mixed = np.prod((1 - slow) * at[0] + slow * at[1]) / (ANYWHERE * CHANGES) ** (row == 4)
                         mixed *= share * prior / (len(SHARES) * len(GAPS))
-                        tails = [stats.t.sf(0.06, law.freedom, level + by, scale) for by in (0, gap)]
                         above += mixed * ((1 - slow) * tails[0] + slow * tails[1])
                         below += mixed
         (p,) = reference.p_of_two_speeds(np.full(12, 0.06), np.array([row]), gone)
