@@ -29,6 +29,11 @@ URL, MODEL = "NPUBENCH_SERVER_URL", "NPUBENCH_SERVER_MODEL"
 KEY_VARIABLE, CA_FILE = "NPUBENCH_SERVER_KEY_VARIABLE", "NPUBENCH_SERVER_CA_FILE"
 QUERY, HEADERS = "NPUBENCH_SERVER_QUERY", "NPUBENCH_SERVER_HEADERS"
 DEFAULT_KEY_VARIABLE = "OPENAI_API_KEY"
+OUR_HEADERS = frozenset(
+    {"accept", "accept-encoding", "connection", "content-encoding", "content-length", "content-type", "expect"}
+    | {"keep-alive", "te", "trailer", "transfer-encoding", "upgrade"}
+)
+"""Headers that say how a message is written, which its writer alone knows."""
 DIGITS = 8
 
 
@@ -117,11 +122,13 @@ def address_of(environment: Mapping[str, str]) -> ServerAddress | None:
 
 
 def _headers(environment: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """Raises ConfigError on a name that no header has, and on a variable that is not set."""
+    """Raises ConfigError on a name that no header has, one of ours, and on a variable that is not set."""
     pairs = [entry.strip().partition("=") for entry in environment.get(HEADERS, "").split(",") if entry.strip()]
     for name, _, variable in pairs:
         if not re.fullmatch(r"[A-Za-z0-9-]+", name):
             raise ConfigError(f"{HEADERS}: want NAME=VARIABLE, the name of a header and of the variable with its value")
+        if name.lower() in OUR_HEADERS:
+            raise ConfigError(f"{HEADERS}: {name} is not for it to say; our own are {', '.join(sorted(OUR_HEADERS))}")
         check_key_variable(variable, environment, HEADERS)
     return tuple((name, variable) for name, _, variable in pairs)
 

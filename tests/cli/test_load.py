@@ -317,6 +317,7 @@ def test_no_answer_is_no_measurement_and_names_the_failures(load, monkeypatch):
     [
         (("--query", "a b"), "NPUBENCH_SERVER_QUERY: want NAME=VALUE"),
         (("--header", "a b=HOME"), "NPUBENCH_SERVER_HEADERS: want NAME=VARIABLE"),
+        (("--header", "content-Length=HOME"), "content-Length is not for it to say; our own are accept, "),
         (("--header", "api-key=NOT_THERE"), "NOT_THERE is not set; it holds the API key"),
         (("--dialect", "azure"), "AZURE_OPENAI_API_KEY is not set"),
         (("--extra-body", '{"max_tokens": 3}'), "max_tokens is the workload's"),

@@ -11,7 +11,8 @@ tokens were asked for. It is believed where it agrees with the stream, and says 
     lists of tokens    stand beside every text, and are as many as the whole count, where there is one
     a whole count      is none of 0 beside text
 
-Of the whole count, tokens that the server calls reasoning and streams no text of have no time: they are kept apart.
+Of the whole count, tokens that the server calls reasoning and streams no text of have no time: they are kept apart. So
+are those that a running count holds ahead of the first text, where they are more than a sign cut into its bytes.
 
 Worked example: events at 1.0, 1.2 and 1.3 s with running counts 1, 4 and 5 give the times 1.0, 1.2, 1.2, 1.2, 1.3.
 """
@@ -21,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
-from itertools import chain, islice, repeat
+from itertools import chain, islice, repeat, takewhile
 
 from pytest_npubench.engines.http.delta import Delta
 from pytest_npubench.errors import MeasurementError
@@ -53,7 +54,12 @@ def token_times(deltas: Deltas, asked: int) -> TokenTimes:
     totals = [delta.total_tokens for _, delta in deltas if delta.total_tokens is not None]
     total = totals[-1] if totals else None
     unstreamed = _num_unstreamed(with_text, max((delta.unstreamed_tokens for _, delta in deltas), default=0), total)
-    counted, counted_by, doubt = _counted(deltas, with_text, totals, unstreamed)
+    ahead = _num_ahead(deltas)
+    behind = [(at_s, _less(delta, ahead)) for at_s, delta in deltas] if ahead and with_text else []
+    if behind and not _why_not_running(behind):
+        counted, counted_by, doubt, unstreamed = _running(behind), RUNNING, "", ahead
+    else:
+        counted, counted_by, doubt = _counted(deltas, with_text, totals, unstreamed)
     # repeat takes no number above the machine's word
     times = chain.from_iterable(repeat(at_s, min(number, asked)) for at_s, number in counted)
     return TokenTimes(
@@ -70,6 +76,17 @@ def _num_unstreamed(with_text: Deltas, said: int, total: int | None) -> int:
     server counts beside the total is no part of it."""
     has_reasoning = any(delta.has_reasoning for _, delta in with_text)
     return 0 if total is None or has_reasoning or total - said < len(with_text) else said
+
+
+def _num_ahead(deltas: Deltas) -> int:
+    """How many tokens were counted before any text; 0 where they may be the bytes of its first sign."""
+    silent = takewhile(lambda delta: not delta.num_chars, (delta for _, delta in deltas))
+    number = max((delta.total_tokens or 0 for delta in silent), default=0)
+    return number if number >= CHAR_TOKENS else 0
+
+
+def _less(delta: Delta, number: int) -> Delta:
+    return delta if delta.total_tokens is None else delta._replace(total_tokens=max(0, delta.total_tokens - number))
 
 
 def _counted(deltas: Deltas, with_text: Deltas, totals: Sequence[int], unstreamed: int) -> tuple[Counted, str, str]:

@@ -424,6 +424,21 @@ def test_tokens_that_are_counted_and_not_streamed_are_kept_apart(changes, num_to
     assert (found.num_tokens, found.num_unstreamed, found.counted_by) == (num_tokens, num_unstreamed, counted_by)
 
 
+@pytest.mark.parametrize(
+    ("silent", "num_unstreamed", "first_s"),
+    [([40], 40, 5.0), ([2, 3, 4], 4, 5.0), ([2, 3], 0, 0.0)],  # the last: a sign of four bytes
+)
+@pytest.mark.parametrize("said", [0, 4])
+def test_tokens_counted_ahead_of_the_first_text_are_not_its_arrival(silent, num_unstreamed, first_s, said):
+    counted = [(float(at), 0, None, number) for at, number in enumerate(silent)]
+    texts = [(5.0 + at, 3, None, silent[-1] + at + 1) for at in range(3)]
+    deltas = _deltas(*counted, *texts)
+    deltas.append((9.0, Delta(0, None, silent[-1] + 3, "stop", unstreamed_tokens=said if num_unstreamed else 0)))
+    found = token_times(deltas, ASKED)
+    assert (found.num_unstreamed, found.counted_by, found.doubt) == (num_unstreamed, RUNNING, "")
+    assert (found.times_s[0], found.times_s[-3:]) == (first_s, (5.0, 6.0, 7.0))
+
+
 def test_a_usage_of_no_token_beside_text_is_not_believed():
     found = token_times(_deltas((1.0, 3, None, 0), (1.1, 3, None, 0)), ASKED)
     assert (found.times_s, found.counted_by) == ((1.0, 1.1), EVENTS)
