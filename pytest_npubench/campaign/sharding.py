@@ -17,11 +17,11 @@ from __future__ import annotations
 import hashlib
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pytest_npubench.errors import ConfigError
-from pytest_npubench.store.journal_reader import Journal, Session
+from pytest_npubench.store.journal_reader import Journal, Record, Session
 from pytest_npubench.store.journal_runs import case_records
 
 OWN = "own"
@@ -52,16 +52,20 @@ def shard(groups: Sequence[tuple[str, float | None]], index: int, count: int) ->
     return _longest_first(filled, count)[index - 1]
 
 
-def known_durations(journal: Journal | None) -> dict[str, float]:
-    """Group -> the median over the journal's sessions of the seconds that its cases took together.
+def known_durations(
+    journal: Journal | None, *, group: Callable[[Record], str] | None = None, profile: str | None = None
+) -> dict[str, float]:
+    """Group -> the median over the journal's sessions of the seconds that its cases took together, with what they
+    compiled. `group`: another grouping than that of shards; `profile`: of runs of that size alone.
 
     Left out are resumed results, which took no time, and invalid ones. Empty without a journal.
     """
     durations_s: dict[str, list[float]] = {}
     for session in journal.sessions if journal is not None else ():
-        for group, duration_s in _session_durations(session).items():
-            durations_s.setdefault(group, []).append(duration_s)
-    return {group: statistics.median(values) for group, values in durations_s.items()}
+        if profile is None or session.header["settings"].get("profile") == profile:
+            for name, duration_s in _session_durations(session, group or group_of).items():
+                durations_s.setdefault(name, []).append(duration_s)
+    return {name: statistics.median(values) for name, values in durations_s.items()}
 
 
 def group_of(record: Mapping[str, Any]) -> str:
@@ -93,7 +97,7 @@ def _hash(text: str) -> int:
     return int.from_bytes(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:8], "big")
 
 
-def _session_durations(session: Session) -> dict[str, float]:
+def _session_durations(session: Session, group: Callable[[Record], str]) -> dict[str, float]:
     """Returns the first case of a campaign measures it for all, so only their sum says how long it takes."""
     sums: dict[str, float] = {}
     for record in case_records((session,)):
@@ -101,8 +105,8 @@ def _session_durations(session: Session) -> dict[str, float]:
             continue
         duration_s = record.get("duration_s")
         if isinstance(duration_s, (int, float)) and math.isfinite(duration_s) and duration_s >= 0:
-            group = group_of(record)
-            sums[group] = sums.get(group, 0.0) + duration_s
+            name = group(record)
+            sums[name] = sums.get(name, 0.0) + duration_s
     return sums
 
 

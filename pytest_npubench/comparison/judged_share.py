@@ -11,11 +11,13 @@ a share of 15/56 = 27 %, where 90 % was required.
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pytest_npubench.plain_text import counted
 from pytest_npubench.verdict import JUDGED
 from pytest_npubench.verdict.result import STATISTICAL
 
@@ -80,6 +82,25 @@ def false_alarms(records: Iterable[Mapping[str, Any]]) -> str:
     )
     metrics = f"{number} metric{'' if number == 1 else 's'}"
     return f"judged {metrics} together: one false alarm in 60 nights of such a run, or fewer" if number else ""
+
+
+def smallest_seen(records: Iterable[Mapping[str, Any]]) -> str:
+    """The smallest changes that a run would have found, suite by suite; empty where it compared no ratio."""
+    from pytest_npubench.verdict.wording import visible
+
+    by_suite: dict[str, list[float]] = {}
+    for record in records:
+        for metric in record["metrics"].values():
+            verdict = metric.get("verdict") or {}
+            is_compared = metric.get("gate", "ratio") == "ratio" and verdict.get("kind") in AGAINST_BASELINE
+            if is_compared and verdict.get("mde") is not None:
+                by_suite.setdefault(record["case"].partition("/")[0], []).append(verdict["mde"])
+    said = (
+        f"{suite} {visible(statistics.median_low(seen))} in half of {counted(len(seen), 'metric')}, "
+        f"{visible(max(seen))} in all"
+        for suite, seen in by_suite.items()
+    )
+    return f"smallest slowdown that this night would have found: {'; '.join(said)}" if by_suite else ""
 
 
 def _metric_verdicts(record: Mapping[str, Any]) -> list[tuple[str, str]] | None:

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from types import FrameType
 
-from pytest_npubench.comparison.judged_share import JudgedShare
+from pytest_npubench.comparison.judged_share import JudgedShare, smallest_seen
 from pytest_npubench.errors import StoreError
 from pytest_npubench.nightly.night import Night, Step
 from pytest_npubench.nightly.state import write_sessions
@@ -77,6 +77,8 @@ def measure(night: Night, arguments: Sequence[str], environment: Mapping[str, st
         lines.insert(0, f"exit status {status}: {meaning}{f': {last}' if last else ''}")
     if share.unjudged and share.unjudged not in lines[0]:
         lines.append(share.unjudged)
+    if seen := smallest_seen(records):
+        lines.append(seen)
     if damage:
         lines.insert(0, damage)
     facts = {"exit_status": status, "sessions": ids, "counts": kinds}

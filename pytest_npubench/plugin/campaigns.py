@@ -85,6 +85,7 @@ class Workbench:
     """What campaigns use of a run. `release()` closes the devices that this process has open. `visible(devices,
     framework)`: the environment in which a process sees these devices alone. `note(text)`: about the run as a whole.
     `resume`: what the journal held before may be taken over.
+    known_s: seconds that campaigns took before, by key.
     lock_timeout_s: for a device that is in use, below 0 for ever; `busy`: those that were waited for in vain."""
 
     config: pytest.Config
@@ -92,6 +93,7 @@ class Workbench:
     release: Callable[[], None]
     journal: JournalWriter
     resume: bool
+    known_s: Mapping[str, float]
     regression: Regression
     progress: CaseProgress
     lock_timeout_s: float
@@ -119,15 +121,25 @@ class Campaigns:
 
     @property
     def remaining_s(self) -> float:
-        """The budgets of the campaigns that have not begun."""
-        remaining = (members[0] for key, members in self._members.items() if key not in self._begun)
-        return sum(member.expanded.plan.size.budget_s for member in remaining)
+        """What the campaigns that have not begun took before, or their budgets."""
+        return sum(self._expected_s(key) for key in self._members if key not in self._begun)
+
+    def _expected_s(self, key: CampaignKey) -> float:
+        return self._workbench.known_s.get(key[0], self._members[key][0].expanded.plan.size.budget_s)
 
     @property
     def estimate(self) -> str:
         """What the run takes, before anything is measured."""
-        number = counted(len(self._members), "campaign")
-        return f"npubench: {number}, about {duration(self.remaining_s)} by their budgets; compiling comes on top"
+        num_known = sum(name in self._workbench.known_s for name, _ in self._members)
+        by_budget = f"{'its budget' if len(self._members) - num_known == 1 else 'their budgets'}, without compiling"
+        before = "as in earlier runs, with what they compiled"
+        if num_known == len(self._members):
+            why = f" {before}"
+        elif num_known:
+            why = f": {num_known} {before}; {len(self._members) - num_known} by {by_budget}"
+        else:
+            why = f" by {by_budget}"
+        return f"npubench: {counted(len(self._members), 'campaign')}, about {duration(self.remaining_s)}{why}"
 
     def fingerprint(self, plan: CampaignPlan, devices: Devices) -> str | None:
         """The digest of the stack that measures a plan, None where no child has opened the devices yet."""

@@ -213,6 +213,7 @@ class BenchSession:
                 release=self.release,
                 journal=self.stores.journal,
                 resume=self.stores.earlier is not None,
+                known_s=self.stores.campaign_durations(),
                 regression=self.stores.regression,
                 progress=self.progress,
                 lock_timeout_s=self.lock_timeout_s,

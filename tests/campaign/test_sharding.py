@@ -155,7 +155,9 @@ def journal(tmp_path):
 
 def test_known_durations_are_medians_of_a_groups_sum(journal):
     assert known_durations(journal) == {"cpu-tiny-b4": 22.0, "t.py::test_a": 2.0}
-    assert known_durations(None) == {}
+    assert known_durations(journal, profile="nightly") == known_durations(None) == {}
+    by_kind = known_durations(journal, group=lambda record: record["case"].split("/")[1])
+    assert by_kind == {"profile": 20.0, "steps": 2.0, "callable": 2.0}
 
 
 def test_groups_are_the_campaigns_keys(tmp_path):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pytest_npubench.comparison.judged_share import JudgedShare
+from pytest_npubench.comparison.judged_share import JudgedShare, smallest_seen
 
 
 def record(kind: str, *metrics: tuple[str, str]) -> dict[str, Any]:
@@ -64,3 +64,23 @@ def test_a_metric_that_was_never_compared_is_not_judged() -> None:
 
 def test_a_run_that_looked_at_nothing_lacks_whatever_is_required() -> None:
     assert JudgedShare.of([]).lack(0.01) == "no case could be compared with a baseline; want 1% of them"
+
+
+def test_what_a_night_could_have_seen_is_said_suite_by_suite() -> None:
+    def night(suite: str, *seen: float | None, kind: str = "inconclusive", gate: str = "ratio") -> dict[str, Any]:
+        verdicts = [{"kind": kind, "reason": "", "mde": mde} for mde in seen]
+        metrics = {f"m{place}": {"gate": gate, "verdict": verdict} for place, verdict in enumerate(verdicts)}
+        return {"case": f"{suite}/kind/id", "verdict": {"kind": kind, "reason": ""}, "metrics": metrics}
+
+    records = [
+        night("buckets", 0.031, 0.012, None),
+        night("buckets", 0.12, kind="unchanged"),
+        night("buckets", 9.0, kind="no-baseline"),
+        night("buckets", 0.5, gate="difference"),
+        night("own", 1.5),
+    ]
+    assert smallest_seen(records) == (
+        "smallest slowdown that this night would have found: buckets 3.1 % in half of 3 metrics, 12 % in all; "
+        "own nothing below x2 in half of 1 metric, nothing below x2 in all"
+    )
+    assert smallest_seen([]) == ""
