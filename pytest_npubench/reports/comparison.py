@@ -39,7 +39,7 @@ GROUPS = (
     (VerdictKind.INVALID, None, "invalid"),
 )
 NARROWEST = 100
-WIDEST_NAME = 60
+NARROWEST_NAME = 30
 
 
 def render_comparison(comparison: Comparison, *, width: int, color: bool) -> str:
@@ -143,7 +143,7 @@ def _table(rows: Sequence[Row]) -> PlainTable:
     """Figures where there are any; the reason in words where the figures do not tell it."""
     table = PlainTable(box=None, pad_edge=True, header_style="dim")
     table.add_column(
-        "case and metric", overflow="fold", min_width=min(WIDEST_NAME, max(len(row.title) for row in rows))
+        "case and metric", overflow="fold", min_width=min(NARROWEST_NAME, max(len(row.title) for row in rows))
     )
     if with_figures := any(row.verdict.ratio is not None for row in rows):
         for name in ("A", "B", "B / A", "95 % interval", "detectable"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from decimal import Decimal
 
 import pytest
@@ -113,3 +114,14 @@ def test_a_change_that_is_a_factor() -> None:
     assert [number_text.change(one) for one in (-0.5, 1.0, 1.4, 98.7, 783294.7)] == [
         *("-50.00 %", "+100.00 %", "x2.4", "x100", "x783,296"),
     ]
+
+
+@pytest.mark.parametrize("width", [100, 110])
+def test_a_long_name_leaves_every_figure_of_a_comparison_its_column(width: int) -> None:
+    row = compared(0.0003329, 0.009252).rows[0]
+    named = replace(row.definition, case="own/callable/cpu-callable-b1-test_work.py::test_function[far]")
+    comparison = replace(compared(1.0, 2.0), rows=(replace(row, definition=named),))
+    lines = render_comparison(comparison, width=width, color=False).splitlines()
+    assert max(map(len, lines)) <= width
+    assert any("x1.000 to x2.000" in line for line in lines)
+    assert any("detectable" in line for line in lines)
