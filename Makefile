@@ -2,7 +2,7 @@
 # soaks, in minutes; make test TESTS=tests/cli: those of a folder. make test-all: all of them, but for those of EXCEPT.
 # make lint: style, types, layers, workflows.
 # make docs: the site of docs/ into build/site; a link that leads nowhere ends it.
-# make pictures: those of README and tutorial anew, from real runs here.
+# make pictures: those of README and docs anew, from real runs here.
 # make audit: known advisories of what the lock files pin.
 # make preflight: the suite `compiled` for a TPU that is not here, held against baselines/, and
 # what is planted in it; make preflight PREFLIGHT="tpu-v6e": for others. libtpu is Google's, 250 MB.
