@@ -395,7 +395,10 @@ def test_a_server_is_asked_in_its_dialect(load, monkeypatch, arguments, wanted, 
 
 
 def test_a_refused_field_is_named_with_what_leaves_it_out(load):
-    for field, words in (("max_tokens", "dialect openai asks"), ("temperature", 'extra_body {"temperature": null}')):
+    for field, words in (
+        ("max_tokens", "dialect openai asks with max_completion_tokens (load --dialect openai)"),
+        ("temperature", 'extra_body {"temperature": null} leaves it out (load --extra-body)'),
+    ):
         answer = load(StandIn(fault=refuses(400, f"Unsupported parameter: '{field}'")))
         assert f"'{field}'; {words}" in answer.err
 

@@ -24,9 +24,10 @@ if TYPE_CHECKING:
 
 WORDS_FILL = 7 / 8  # of a context: a word may be two tokens, and a chat template has some of its own
 RUN_BYTES = 8
+LEAVES_OUT = "leaves it out (load --extra-body)"
 HINTS = {
-    "max_tokens": "dialect openai asks with max_completion_tokens",
-    "continuous_usage_stats": 'extra_body {"stream_options": {"include_usage": true}} leaves it out',
+    "max_tokens": "dialect openai asks with max_completion_tokens (load --dialect openai)",
+    "continuous_usage_stats": f'extra_body {{"stream_options": {{"include_usage": true}}}} {LEAVES_OUT}',
 }
 
 
@@ -139,14 +140,14 @@ class Loader:
         nothing."""
         body = self.endpoint.body("", answer.request.output_tokens)
         if "tokens came" in reason and body.get("ignore_eos"):
-            return "where the server knows no ignore_eos, extra_body {} measures answers at their own length"
+            return "a server without ignore_eos wants extra_body {} (load --extra-body): answers of their own length"
         if reason.startswith("HTTP 503") and "loading" in reason.lower():
             return "load --wait-ready 300s waits for it"
         if not reason.startswith(("HTTP 400", "HTTP 422")):
             return ""
         names = [name for name in ("continuous_usage_stats", *body) if re.search(rf"\b{re.escape(name)}\b", reason)]
         name = next((name for name in names if name not in OURS), None)
-        return HINTS.get(name, f'extra_body {{"{name}": null}} leaves it out') if name else ""
+        return HINTS.get(name, f'extra_body {{"{name}": null}} {LEAVES_OUT}') if name else ""
 
 
 def _room(asking: Asking, context_tokens: int | None) -> int:
