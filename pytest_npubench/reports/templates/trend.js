@@ -159,10 +159,17 @@
   const redrawn = new ResizeObserver((sizes) => {
     for (const { target } of sizes) if (target.viewBox.baseVal.width !== widthOf(target)) chart(target);
   });
-  for (const svg of document.querySelectorAll("svg.chart")) {
+  const charts = [...document.querySelectorAll("svg.chart")];
+  const begin = (svg) => {
+    if (svg.childElementCount) return;
     chart(svg);
     redrawn.observe(svg);
-  }
+  };
+  const seen = new IntersectionObserver((entries) => {
+    for (const { isIntersecting, target } of entries) if (isIntersecting) begin(target);
+  }, { rootMargin: "400px" });
+  for (const svg of charts) seen.observe(svg);
+  addEventListener("beforeprint", () => charts.forEach(begin));
   for (const details of document.querySelectorAll("details[data-series]")) {
     details.addEventListener("toggle", () => { if (!details.querySelector("table")) numbers(details); });
   }
