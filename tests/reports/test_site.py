@@ -235,6 +235,8 @@ def damage(path: Path) -> None:
         (lambda path: execute(path, "UPDATE npubench_history SET version = 99"), "has schema version 99"),
         (lambda path: execute(path, "UPDATE npubench_metrics SET samples = '[1'"), "is damaged"),
         (lambda path: execute(path, "UPDATE npubench_metrics SET \"median\" = 'x'"), "is damaged"),
+        (lambda path: execute(path, "UPDATE npubench_sessions SET started_at = '20261101T02'"), "is damaged"),
+        (lambda path: path.write_bytes(path.read_bytes().replace(b"CREATE TABLE", b"CREATE TABL\xd0")), "is damaged"),
     ],
 )
 def test_a_history_that_cannot_be_read_is_one_line_and_no_site(
@@ -268,6 +270,7 @@ def test_the_pages_work_in_a_browser_from_a_folder(history: Callable[..., str], 
             assert page.value("document.querySelector('[role=status]').textContent") == "1 of 2 cases"
             page.open(site.index.parent / page_path(CASE), width=width)
             assert page.value("document.documentElement.scrollWidth") <= width
+            assert page.value("document.querySelector('svg.chart').clientWidth") > width - 100
             assert page.value("document.querySelectorAll('.series .mark').length") == NUM_NIGHTS
             assert page.value("document.querySelectorAll('.series .mark.bad').length") == NUM_RED
             assert page.value("document.querySelector('text.stack').textContent") == "driver 570.86 → 580.12"

@@ -138,7 +138,7 @@
 
   const numbers = (details) => {
     const { group, series } = of(details), table = document.createElement("table");
-    table.className = "data";
+    table.className = "data changes";
     const row = (part, kind, cells) => {
       const made = part.insertRow();
       for (const text of cells) made.append(Object.assign(document.createElement(kind), { textContent: text }));

@@ -109,7 +109,7 @@ def _tried(address: Address, engine: Engine, work: Callable[[Connection], Result
                 raise HistoryError(f"history {address.shown}: {said}") from (None if address.secrets else error)
         except (OverflowError, UnicodeEncodeError) as error:  # of the driver, before anything was sent
             raise HistoryError(f"history {address.shown}: a number or a sign that it cannot hold ({error})") from error
-        except json.JSONDecodeError as error:
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:
             raise HistoryError(f"history {address.shown}: {DAMAGED} ({error})") from error
         time.sleep(delay_s)
     raise AssertionError("delays never end")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
@@ -59,10 +59,8 @@ def series(
 
     def work(connection: Connection) -> tuple[SeriesRow, ...]:
         schema.check(connection, address.shown)
-        rows = connection.execute(query).mappings().all()
+        rows = _intact(connection.execute(query).mappings().all(), address)
         stacks = _fingerprints(connection, {row["stack"] for row in rows})
-        if wrong := next((row for row in rows if not isinstance(row["median"], float)), None):
-            raise HistoryError(f"history {address.shown}: {DAMAGED} (a median is {wrong['median']!r})")
         return tuple(_series_row(row, stacks[row["stack"]]) for row in rows)
 
     return read(address, work)
@@ -83,7 +81,9 @@ def sessions(
 
     def work(connection: Connection) -> tuple[SessionRow, ...]:
         schema.check(connection, address.shown)
-        return tuple(_session_row(connection, row) for row in connection.execute(query).mappings().all())
+        return tuple(
+            _session_row(connection, row) for row in _intact(connection.execute(query).mappings().all(), address)
+        )
 
     return read(address, work)
 
@@ -105,7 +105,7 @@ def latest_cases(url: str | Address) -> tuple[LatestCase, ...]:
 
     def work(connection: Connection) -> tuple[LatestCase, ...]:
         schema.check(connection, address.shown)
-        rows = connection.execute(query).mappings()
+        rows = _intact(connection.execute(query).mappings().all(), address)
         return tuple(LatestCase(**{name: row[name] for name in LatestCase.__slots__}) for row in rows)
 
     return read(address, work)
@@ -152,6 +152,19 @@ def _since(moment: datetime | None) -> tuple[ColumnElement[bool], ...]:
     if moment is None:
         return ()
     return (schema.sessions.c.started_at >= moment.astimezone(timezone.utc).isoformat(timespec="seconds"),)
+
+
+def _intact(rows: Sequence[RowMapping], address: Address) -> Sequence[RowMapping]:
+    """Raises HistoryError where a median is no number, or a time is not written as uploads write it."""
+    wrong: list[object] = [row["median"] for row in rows if not isinstance(row.get("median", 0.0), float)]
+    for time in {row["started_at"] for row in rows}:
+        try:
+            wrong += [] if datetime.fromisoformat(time).isoformat() == time else [time]
+        except (TypeError, ValueError):
+            wrong.append(time)
+    if wrong:
+        raise HistoryError(f"history {address.shown}: {DAMAGED} (it holds {wrong[0]!r})")
+    return rows
 
 
 def _key(row: RowMapping) -> FingerprintKey:
