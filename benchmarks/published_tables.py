@@ -3,7 +3,8 @@
     python benchmarks/published_tables.py
 
 Each figure is the mean over 10 seeds of traces of 100 requests, the length of the paper's, stretched to have the rate
-exactly. A single trace of them is `npubench simulate --requests 100 --seed S`, at the rate that its arrivals came to.
+exactly. A single trace of them is `npubench simulate --num-requests 100 --seed S`, at the rate that its arrivals came
+to.
 """
 
 from __future__ import annotations

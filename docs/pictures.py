@@ -50,9 +50,9 @@ NPUBENCH = (sys.executable, "-c", "from pytest_npubench.cli.main import main; ra
 COMMANDS = {
     "compare": "npubench compare baselines/ .npubench/journal.jsonl",
     "simulate": "npubench simulate --hardware nvidia-h100 --tensor-parallel 2 --model qwen3-30b-a3b --policy chunked "
-    "--policy layered --workload layered-arxiv --rate 1.3 --requests 100",
+    "--policy layered --workload layered-arxiv --rate 1.3 --num-requests 100",
     "search": "npubench search --hardware nvidia-h100 nvidia-a100 --model qwen3-30b-a3b --workload layered-sharegpt "
-    "--rate 1 2 4 --policy chunked layered --tensor-parallel 2 --slo-ttft 5s --slo-tbt 125ms --requests 100 "
+    "--rate 1 2 4 --policy chunked layered --tensor-parallel 2 --slo-ttft 5s --slo-tbt 125ms --num-requests 100 "
     "--price nvidia-h100=3 --price nvidia-a100=2",
     "run": "npubench run buckets -m cpu -k 'canary and b1' --npubench-other-load 1",
     "nightly": "npubench nightly run --family cpu --promote local --state state -- test_words.py",

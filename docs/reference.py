@@ -223,7 +223,7 @@ def metric_page() -> str:
 
 
 def _simulated() -> Sequence[Mapping[str, Any]]:
-    status, text = _npubench(*SIMULATION, "--requests", "8", "--rate", "1", "--json")
+    status, text = _npubench(*SIMULATION, "--num-requests", "8", "--rate", "1", "--json")
     if status:
         raise SystemExit(f"npubench {' '.join(SIMULATION)}: exit status {status}")
     metrics: Sequence[Mapping[str, Any]] = json.loads(text)["runs"][0]["metrics"]

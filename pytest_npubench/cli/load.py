@@ -109,7 +109,7 @@ def add_parser(commands: Commands, about: str) -> None:
     parser.add_argument(
         "--requests-out", metavar="PATH", type=Path, help="every answered request's times, for npubench calibrate"
     )
-    parser.add_argument("--picture", metavar="PAGE.html", type=Path, help="of a sweep: its curves as a page")
+    parser.add_argument("-o", "--output", metavar="PAGE.html", type=Path, help="of a sweep: its curves as a page")
     parser.add_argument("--json", action="store_true", help="print JSON, every metric with unit and definition")
     parser.set_defaults(run=lambda arguments: run(parser, arguments))
 
@@ -124,8 +124,8 @@ def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
         parser.error("--shared-prefix is of new prompts: leave out --prompts")
     if arguments.sweep and arguments.requests_out:
         parser.error("--requests-out is of one rate: want --rate")
-    if arguments.picture and not arguments.sweep:
-        parser.error("--picture is of many rates: want --sweep")
+    if arguments.output and not arguments.sweep:
+        parser.error("--output is of many rates: want --sweep")
     try:
         answer = _swept(arguments) if arguments.sweep else loaded(arguments)
     except NpubenchError as error:
@@ -186,10 +186,10 @@ def _swept(arguments: argparse.Namespace) -> dict[str, Any]:
 
     slo, target, asked = _slo(arguments), arguments.attainment or WANTED, asked_server(arguments)
     assert slo is not None  # run has looked
-    if arguments.picture:
+    if arguments.output:
         with report_extra():  # before anything is sent
             from pytest_npubench.reports.html import command_page
-    with new_content(arguments.picture) if arguments.picture else nullcontext() as file:
+    with new_content(arguments.output) if arguments.output else nullcontext() as file:
         requests = asked.loader.requests(arguments.workload, arguments.num_requests, 1.0, arguments.seed)
         asked.warm_up(arguments, requests)
         made, capacity = sweep(

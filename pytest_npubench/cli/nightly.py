@@ -79,7 +79,12 @@ def _add_places(parser: argparse.ArgumentParser) -> None:
     text = "what stays from night to night (default: in $NPUBENCH_STATE_DIR, else ~/.local/state/npubench)"
     parser.add_argument("--state", metavar="DIR", type=Path, help=text)
     parser.add_argument(
-        "--out", metavar="DIR", type=Path, default=Path(OUT), help="what the night leaves (default: %(default)s)"
+        "-o",
+        "--output",
+        metavar="DIR",
+        type=Path,
+        default=Path(OUT),
+        help="what the night leaves (default: %(default)s)",
     )
     parser.add_argument("--remote", metavar="NAME", default="origin", help="git's name of it (default: %(default)s)")
 
@@ -208,7 +213,7 @@ def _night(arguments: argparse.Namespace, taken: Mapping[str, str]) -> tuple[Nig
     state = (
         arguments.state.absolute() if arguments.state else default_state_path(os.environ, address or str(work), name)
     )
-    night = Night(name=name, work=work, out=work / arguments.out, state=StateFolder(path=state))
+    night = Night(name=name, work=work, out=work / arguments.output, state=StateFolder(path=state))
     if getattr(arguments, "promote", "local") == "local":
         return night, None
     if address is None:

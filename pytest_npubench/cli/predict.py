@@ -31,14 +31,16 @@ TIMES = ("prefill_s", "decode_s", "e2e_s")
 
 
 def add_parser(commands: Commands, about: str) -> None:
-    parser = add_command(commands, "predict", about, "npubench predict profile.json --input 100 --output 60")
+    parser = add_command(
+        commands, "predict", about, "npubench predict profile.json --input-tokens 100 --output-tokens 60"
+    )
     parser.add_argument("profile", metavar="PROFILE.json", nargs="?", type=Path, help="a stored bucket profile")
     parser.add_argument("--journal", metavar="PATH", type=Path, help="take the profile from this journal instead")
     parser.add_argument("--campaign", metavar="KEY", help="the campaign in the journal, such as cpu-tiny-llama-b4")
-    parser.add_argument("--input", metavar="N", type=int, help="tokens of the prompt")
-    parser.add_argument("--output", metavar="M", type=int, help="tokens to generate, the first one from prefill")
+    parser.add_argument("--input-tokens", metavar="N", type=int, help="tokens of the prompt")
+    parser.add_argument("--output-tokens", metavar="M", type=int, help="tokens to generate, the first one from prefill")
     parser.add_argument("--workload", metavar="NAME_OR_PATH", help="predict requests of this workload")
-    parser.add_argument("--requests", metavar="K", type=request_count, help="how many requests of the workload")
+    parser.add_argument("--num-requests", metavar="K", type=request_count, help="how many requests of the workload")
     parser.add_argument("--batch", metavar="B", type=request_count, help="predict batches of B requests")
     parser.add_argument("--attention", choices=("padded", "ragged"), help="of a batch (default padded)")
     parser.add_argument("--finished", choices=("grow", "freeze", "drop"), help="in a padded batch (default grow)")
@@ -82,10 +84,10 @@ def _check_usage(parser: argparse.ArgumentParser, arguments: argparse.Namespace)
     stored, measured = arguments.profile is not None, (arguments.journal is not None, arguments.campaign is not None)
     if stored == any(measured) or any(measured) != all(measured):
         parser.error("want a PROFILE.json, or --journal and --campaign together")
-    single = (arguments.input is not None, arguments.output is not None)
-    many = (arguments.workload is not None, arguments.requests is not None)
+    single = (arguments.input_tokens is not None, arguments.output_tokens is not None)
+    many = (arguments.workload is not None, arguments.num_requests is not None)
     if any(single) == any(many) or any(single) != all(single) or any(many) != all(many):
-        parser.error("want --input and --output together, or --workload and --requests together")
+        parser.error("want --input-tokens and --output-tokens together, or --workload and --num-requests together")
     if arguments.batch is None and (arguments.attention or arguments.finished):
         parser.error("--attention and --finished are about a batch; want --batch as well")
     if arguments.attention == "ragged" and arguments.finished:
@@ -111,7 +113,7 @@ def _profile(arguments: argparse.Namespace) -> SourcedProfile:
 
 def _batch(predictor: LensPredictor, arguments: argparse.Namespace) -> dict[str, Any]:
     """Predicts one request, or a batch of equal requests, with its band where the profile has standard errors."""
-    request = (arguments.input, arguments.output)
+    request = (arguments.input_tokens, arguments.output_tokens)
     has_errors = all(timing.errors for timing in predictor.profile.buckets.values())
     if arguments.batch is None:
         prediction = predictor.predict(*request)
@@ -195,7 +197,7 @@ def _batches(profile: BucketProfile, arguments: argparse.Namespace) -> list[tupl
     """The requests that are asked about, in batches."""
     size = arguments.batch or 1
     if arguments.workload is None:
-        return [(Request(input_tokens=arguments.input, output_tokens=arguments.output),) * size]
+        return [(Request(input_tokens=arguments.input_tokens, output_tokens=arguments.output_tokens),) * size]
     requests = _sample(profile, arguments).requests
     return [requests[start : start + size] for start in range(0, len(requests), size)]
 
@@ -204,7 +206,7 @@ def _sample(profile: BucketProfile, arguments: argparse.Namespace) -> LengthSamp
     from pytest_npubench.workloads import workload
 
     longest = {"max_total_tokens": profile.decode_buckets[-1], "max_input_tokens": profile.prefill_buckets[-1]}
-    return workload(arguments.workload).sample(arguments.requests, seed=0, **longest)
+    return workload(arguments.workload).sample(arguments.num_requests, seed=0, **longest)
 
 
 def _how(arguments: argparse.Namespace) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import os
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,12 +20,14 @@ from typing import TYPE_CHECKING
 
 from pytest_npubench.cli.arguments import add_command
 from pytest_npubench.errors import ConfigError, did_you_mean
+from pytest_npubench.processes import guarded
 
 if TYPE_CHECKING:
     from pytest_npubench.cli.arguments import Commands
 
 PACKAGE = "npubench_suites"
 EXAMPLE = "npubench run buckets scheduling -m cpu --npubench-profile nightly"
+HELP_LIMIT_S = 120.0
 NO_PREFIX = "\0"  # a sign that no argument can hold: all that begins with "-" is pytest's
 
 
@@ -58,7 +61,8 @@ def add_parser(commands: Commands, about: str) -> None:
         "arguments",
         metavar="ARGUMENT",
         nargs=argparse.REMAINDER,
-        help="names of suites (default: all of them), then what pytest is given; first of all -h or --help: this text",
+        help="names of suites (default: all of them), then what pytest is given, such as -m MARKER, -k WORDS and the "
+        "options below; first of all -h or --help: this text",
     )
     parser.set_defaults(run=lambda arguments: run(parser, arguments.arguments))
 
@@ -67,8 +71,16 @@ def run(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> int:
     """Runs pytest. Raises ConfigError where there are no suites, or none of a name."""
     if arguments and arguments[0] in ("-h", "--help"):
         parser.print_help()
+        print(f"\n{option_groups()}")
         return 0
     return replace_process(pytest_command(arguments, find_suites(Path.cwd())))
+
+
+def option_groups() -> str:
+    """The plugin's options as `pytest --help` has them, in groups of which that for every day comes first."""
+    command = [sys.executable, "-m", "pytest", "--help", "-p", "no:cacheprovider"]
+    sections = re.split(r"\n(?=\S)", guarded.run(command, limit_s=HELP_LIMIT_S).stdout)
+    return "\n".join(section for section in sections if section.startswith("npubench: "))
 
 
 def pytest_command(arguments: Sequence[str], suites: Suites) -> list[str]:

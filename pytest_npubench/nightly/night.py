@@ -62,7 +62,7 @@ class Night:
         if self.out.is_dir():
             if {path.name for path in self.out.iterdir()} - OF_PYTEST and not (self.out / RECORD).exists():
                 raise NightlyError(
-                    f"{self.out}: is not a night's folder (it has no {RECORD}); want a new one for --out"
+                    f"{self.out}: is not a night's folder (it has no {RECORD}); want a new one for --output"
                 )
             shutil.rmtree(self.out)
         self.out.mkdir(parents=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from typing import Any, NoReturn
 
 import pytest
@@ -32,6 +33,17 @@ FLAGS = (
     ("accept-answers", "with --npubench-accept: also where a model's answers are no longer the accepted ones"),
     ("resume", "take over what the journal holds of the same fingerprint, and measure the rest"),
 )
+
+
+GROUPS = {
+    "what matters first": "profile require engine accept report baselines journal resume margin history",
+    "how cases are measured and judged": "compile_cache remeasure compare_across require_judged other_load disturbed "
+    "accept-answers",
+    "which devices and how long they are waited for": "hardware devices lock_timeout probe_timeout stall_timeout",
+    "what else is written, and hosts that share a run": "markdown csv openmetrics shard durations",
+}
+"""The options by what they are about, in the order of the help; options of suites come last."""
+OF_A_SUITE = "of single suites"
 
 
 def _profile(text: str) -> str:
@@ -178,21 +190,31 @@ class _Gone(argparse.Action):
 
 
 def add_options(parser: pytest.Parser) -> None:
-    group = parser.getgroup("npubench", "LLM-accelerator benchmarks (pytest-npubench)")
-    for option in OPTIONS:
-        takes: Any = {"metavar": option.metavar} if option.metavar else {"action": "store_const", "const": "true"}
-        group.addoption(option.flag, dest=option.key, default=None, help=option.help, **takes)
-        parser.addini(option.key, f"{option.help} (as {option.flag})", default=None)
-    for name, text in FLAGS:
-        dest = f"npubench_{name.replace('-', '_')}"
-        takes = {"action": _Accept, "nargs": 0, "default": 0} if name == ACCEPT else {"action": "store_true"}
-        group.addoption(f"--npubench-{name}", dest=dest, help=text, **takes)
+    order = {name: title for title, names in GROUPS.items() for name in names.split()}
+    groups = {title: parser.getgroup(title, f"npubench: {title}") for title in (*GROUPS, OF_A_SUITE)}
+    offered = {option.name: partial(_add_option, parser, option) for option in OPTIONS}
+    offered |= {name: partial(_add_flag, name, text) for name, text in FLAGS}
+    for name in sorted(offered, key=lambda name: list(order).index(name) if name in order else len(order)):
+        offered[name](groups[order.get(name, OF_A_SUITE)])
+    group = groups[OF_A_SUITE]
     counts = (f"--npubench-{ACCEPT}={count}" for count in range(1, MOST_ACCEPTED + 1))
     group.addoption(*counts, dest=f"npubench_{ACCEPT}", action=_Accept, nargs=0, help=argparse.SUPPRESS)
     for name in GONE:
         flag = f"--npubench-{name.replace('_', '-')}"
         group.addoption(flag, dest=f"npubench_{name}", action=_Gone, nargs="?", help=argparse.SUPPRESS)
         parser.addini(f"npubench_{name}", "unknown by now", default=None)
+
+
+def _add_option(parser: pytest.Parser, option: Option, group: pytest.OptionGroup) -> None:
+    takes: Any = {"metavar": option.metavar} if option.metavar else {"action": "store_const", "const": "true"}
+    group.addoption(option.flag, dest=option.key, default=None, help=option.help, **takes)
+    parser.addini(option.key, f"{option.help} (as {option.flag})", default=None)
+
+
+def _add_flag(name: str, text: str, group: pytest.OptionGroup) -> None:
+    dest = f"npubench_{name.replace('-', '_')}"
+    takes: Any = {"action": _Accept, "nargs": 0, "default": 0} if name == ACCEPT else {"action": "store_true"}
+    group.addoption(f"--npubench-{name}", dest=dest, help=text, **takes)
 
 
 def register_markers(config: pytest.Config) -> None:

@@ -60,7 +60,7 @@ source = "the test's own: nobody can keep it"
 SERVING = serving(experiments=["policy"], policies=["static", "narrow"]).replace("utilisation = 0.5", "rate_per_s = 50")
 QUESTION = (
     *("simulate", "--hardware", "nvidia-h100", "--model", "qwen3-30b-a3b", "--tensor-parallel", "2", "--json"),
-    *("--workload", "layered-arxiv", "--rate", "2", "--requests", "3", "--policy", "narrow"),
+    *("--workload", "layered-arxiv", "--rate", "2", "--num-requests", "3", "--policy", "narrow"),
 )
 POINTS = {"pytest_npubench.schedulers": {"narrow": "npubench_narrow:SCHEDULER"}}
 

@@ -88,7 +88,9 @@ def test_a_rival_predictor_is_one_file_and_its_test(tmp_path: Path) -> None:
     assert done.stdout.str().index("LENS prediction error") < done.stdout.str().index("midpoint prediction error")
     assert "midpoint" in (project.root / "r.html").read_text(encoding="utf-8")
     question = ("predict", "--journal", str(project.journal_path), "--campaign", "fake-mini-llama-b2")
-    answer = npubench(project, *question, "--input", "9", "--output", "5", "--predictor", "midpoint", path=copy)
+    answer = npubench(
+        project, *question, "--input-tokens", "9", "--output-tokens", "5", "--predictor", "midpoint", path=copy
+    )
     assert "midpoint" in answer.stdout, answer.stderr
 
 

@@ -61,7 +61,7 @@ class Answer:
 
 @pytest.fixture
 def call(capsys: pytest.CaptureFixture[str]) -> Callable[..., Answer]:
-    """call("predict", path, "--input", 100, ...) runs npubench; a usage error is status 2."""
+    """call("predict", path, "--input-tokens", 100, ...) runs npubench; a usage error is status 2."""
 
     def run(*arguments: object) -> Answer:
         try:

@@ -62,17 +62,17 @@ WORKING: Mapping[tuple[str, ...], Mapping[str, Sequence[str]]] = {
     ("hardware",): {"name": ["cpu"]},
     ("workloads",): {"workload": ["lens-sharegpt"]},
     ("profile",): {"journal": ["journal.jsonl"], "campaign": ["cpu-tiny-llama-b4"], "output": ["made.json"]},
-    ("predict",): {"profile": ["profile.json"], "input": ["100"], "output": ["60"]},
+    ("predict",): {"profile": ["profile.json"], "input_tokens": ["100"], "output_tokens": ["60"]},
     ("simulate",): {
         "hardware": ["nvidia-h100"],
         "model": ["small-moe"],
         "policy": ["layered"],
-        "requests": ["2"],
+        "num_requests": ["2"],
         "workload": ["layered-sharegpt"],
         "rate": ["20"],
     },
-    ("search", "batch"): {"profiles": ["profile.json"], "workload": ["lens-sharegpt"], "requests": ["8"]},
-    ("search", "buckets"): {"profile": ["profile.json"], "workload": ["lens-sharegpt"], "requests": ["8"]},
+    ("search", "batch"): {"profiles": ["profile.json"], "workload": ["lens-sharegpt"], "num_requests": ["8"]},
+    ("search", "buckets"): {"profile": ["profile.json"], "workload": ["lens-sharegpt"], "num_requests": ["8"]},
     ("load",): {"url": ["http://127.0.0.1:9/v1"], "workload": ["layered-sharegpt"], "rate": ["5"]},
     ("partition", "profile"): {"pair": ["host"], "model": ["llama-8b-div4"], "output": ["pair2.json"]},
     ("partition", "plan"): {"profile": ["pair.json"], "model": ["llama-8b-div4"], "any_fingerprint": []},
@@ -98,7 +98,7 @@ WORKING: Mapping[tuple[str, ...], Mapping[str, Sequence[str]]] = {
     ("site",): {"history": ["history.db"], "output": ["pages"]},
     ("compare",): {"old": ["journal.jsonl"], "new": ["journal.jsonl@x"]},
     **{
-        ("nightly", step): {"family": ["tpu"], "promote": ["local"], "out": ["night"], "state": ["state"]}
+        ("nightly", step): {"family": ["tpu"], "promote": ["local"], "output": ["night"], "state": ["state"]}
         for step in ("run", "restore", "lock", "measure", "promote", "upload", "site", "publish")
     },
     ("ab",): {"env_a": [sys.executable], "env_b": [sys.executable], "arguments": ["x"]},
@@ -106,12 +106,12 @@ WORKING: Mapping[tuple[str, ...], Mapping[str, Sequence[str]]] = {
 }
 # A second call of some commands, for options that do not go with the first
 OTHER: Mapping[tuple[str, ...], Mapping[str, Sequence[str]]] = {
-    ("predict",): {"profile": ["profile.json"], "workload": ["lens-sharegpt"], "requests": ["3"]},
+    ("predict",): {"profile": ["profile.json"], "workload": ["lens-sharegpt"], "num_requests": ["3"]},
     ("simulate",): {
         "hardware": ["nvidia-h100"],
         "model": ["small-moe"],
         "policy": ["hybrid"],
-        "requests": ["2"],
+        "num_requests": ["2"],
         "workload": ["trace.jsonl"],
         "replay": [],
     },

@@ -253,7 +253,7 @@ CASE = "buckets/profile/cpu-tiny-llama-b4-bucket128"
         (("history", "show", "profile/b4-bucket1288", "--history", f"{OUT}.db"), CASE),
         (("history", "show", CASE, "--metric", "tbt", "--history", f"{OUT}.db"), "tbt_s"),
         (("profile", "--journal", JOURNAL, "--campaign", "cpu-tiny-llama-b44", "-o", "p.json"), "cpu-tiny-llama-b4"),
-        (("predict", "profile.json", "--input", "1", "--output", "2", "--predictor", "liner"), "linear"),
+        (("predict", "profile.json", "--input-tokens", "1", "--output-tokens", "2", "--predictor", "liner"), "linear"),
         (("partition", "profile", "--model", "internlm-1.8", "-o", "pair.json"), "internlm-1.8b"),
     ],
     ids=lambda item: " ".join(item[:3]) if isinstance(item, tuple) else "",

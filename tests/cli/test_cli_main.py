@@ -135,7 +135,7 @@ def test_a_reader_that_goes_away_is_no_traceback(unbuffered: str) -> None:
 
 
 def test_in_a_process_of_its_own_an_error_is_status_1_and_one_line(tmp_path: Path) -> None:
-    with _start("predict", str(tmp_path / "none.json"), "--input", "1", "--output", "1") as process:
+    with _start("predict", str(tmp_path / "none.json"), "--input-tokens", "1", "--output-tokens", "1") as process:
         out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (1, "")
     assert err == f"npubench: error: {tmp_path / 'none.json'}: No such file or directory\n"

@@ -49,7 +49,7 @@ def profile(tmp_path: Path) -> Path:
 
 
 def test_the_worked_number(profile: Path, call: Run) -> None:
-    answer = call("predict", profile, "--input", 100, "--output", 60)
+    answer = call("predict", profile, "--input-tokens", 100, "--output-tokens", 60)
     assert answer.out.splitlines()[2:] == [
         "request    100 tokens in, 60 out, alone",
         "prefill_s  0.01 s",
@@ -59,7 +59,7 @@ def test_the_worked_number(profile: Path, call: Run) -> None:
 
 
 def test_the_worked_number_literally_and_as_json(profile: Path, call: Run) -> None:
-    answer = call("predict", profile, "--input", 100, "--output", 60, "--literal", "--json").json
+    answer = call("predict", profile, "--input-tokens", 100, "--output-tokens", 60, "--literal", "--json").json
     assert [answer[name] for name in TIMES] == pytest.approx([0.010, 0.152, 0.162])
     assert answer["band"] is None
     assert answer["profile"] == {"source": str(profile), "buckets": [128, 256], "batch_size": 2, "remarks": []}
@@ -73,9 +73,23 @@ def test_a_batch_of_equal_requests(profile: Path, call: Run) -> None:
         ("--finished", "freeze"),
         ("--attention", "padded", "--finished", "drop"),
     ):
-        answer = call("predict", profile, "--input", 100, "--output", 60, "--batch", 2, *how, "--json").json
+        answer = call(
+            "predict", profile, "--input-tokens", 100, "--output-tokens", 60, "--batch", 2, *how, "--json"
+        ).json
         assert [answer[name] for name in TIMES] == pytest.approx([0.020, 0.149, 0.169])
-    half = call("predict", profile, "--input", 100, "--output", 60, "--batch", 1, "--attention", "ragged", "--json")
+    half = call(
+        "predict",
+        profile,
+        "--input-tokens",
+        100,
+        "--output-tokens",
+        60,
+        "--batch",
+        1,
+        "--attention",
+        "ragged",
+        "--json",
+    )
     assert half.json["decode_s"] == pytest.approx(0.149 / 2)
 
 
@@ -83,7 +97,7 @@ def test_a_workload_by_brute_force(profile: Path, call: Run, tmp_path: Path) -> 
     trace = tmp_path / "trace.csv"
     rows = [f"{7 * index},{1 + index * index % 83}" for index in range(1, 40)]
     trace.write_text("\n".join(["input_tokens,output_tokens", *rows]), encoding="utf-8")
-    answer = call("predict", profile, "--workload", trace, "--requests", 50, "--json").json
+    answer = call("predict", profile, "--workload", trace, "--num-requests", 50, "--json").json
     sample = workload(trace).sample(50, seed=0, max_total_tokens=256, max_input_tokens=256)
     ttft_s, tbt_s = {128: 0.010, 256: 0.018}, {128: 0.002, 256: 0.003}
     prefill_s = [ttft_s[128 if item.input_tokens <= 128 else 256] for item in sample.requests]
@@ -101,7 +115,7 @@ def test_a_workload_by_brute_force(profile: Path, call: Run, tmp_path: Path) -> 
         sample.num_dropped,
     )
     assert found["num_dropped"] > 0
-    text = call("predict", profile, "--workload", trace, "--requests", 50).out
+    text = call("predict", profile, "--workload", trace, "--num-requests", 50).out
     assert f"dropped    {sample.num_dropped} of {sample.num_drawn} drawn" in text
 
 
@@ -109,7 +123,7 @@ def test_prompts_that_no_prefill_bucket_holds_are_dropped(call: Run, tmp_path: P
     timings = {128: BucketTiming(ttft_s=0.010, tbt_s=0.002), 256: BucketTiming(tbt_s=0.003)}
     (tmp_path / "p.json").write_text(json.dumps(BucketProfile(buckets=timings).to_json()), encoding="utf-8")
     (tmp_path / "t.csv").write_text("input_tokens,output_tokens\n128,2\n129,2\n", encoding="utf-8")
-    answer = call("predict", tmp_path / "p.json", "--workload", tmp_path / "t.csv", "--requests", 9, "--json").json
+    answer = call("predict", tmp_path / "p.json", "--workload", tmp_path / "t.csv", "--num-requests", 9, "--json").json
     assert answer["workload"]["num_dropped"] > 0
     assert answer["e2e_s"]["p99"] == answer["e2e_s"]["mean"] == pytest.approx(0.013)
 
@@ -117,7 +131,7 @@ def test_prompts_that_no_prefill_bucket_holds_are_dropped(call: Run, tmp_path: P
 def test_a_workload_in_batches_with_a_last_one_that_is_smaller(profile: Path, call: Run, tmp_path: Path) -> None:
     trace = tmp_path / "trace.csv"
     trace.write_text("input_tokens,output_tokens\n100,1\n", encoding="utf-8")
-    arguments = ("predict", profile, "--workload", trace, "--requests", 3, "--batch", 2)
+    arguments = ("predict", profile, "--workload", trace, "--num-requests", 3, "--batch", 2)
     answer = call(*arguments, "--json").json
     assert answer["prefill_s"]["mean"] == pytest.approx((0.020 + 0.010) / 2)
     assert answer["decode_s"]["p99"] == 0
@@ -127,7 +141,7 @@ def test_a_workload_in_batches_with_a_last_one_that_is_smaller(profile: Path, ca
 def test_a_padded_batch_that_outgrows_the_buckets_says_what_to_do(profile: Path, call: Run, tmp_path: Path) -> None:
     trace = tmp_path / "trace.csv"
     trace.write_text("input_tokens,output_tokens\n250,2\n2,250\n", encoding="utf-8")
-    arguments = ("predict", profile, "--workload", trace, "--requests", 20, "--batch", 2)
+    arguments = ("predict", profile, "--workload", trace, "--num-requests", 20, "--batch", 2)
     assert "wants finished='freeze' or 'drop'" in call(*arguments).error
     assert call(*arguments, "--finished", "freeze").status == 0
 
@@ -135,14 +149,14 @@ def test_a_padded_batch_that_outgrows_the_buckets_says_what_to_do(profile: Path,
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--input", -5, "--output", 1), "input_tokens: -5; want at least 1"),
-        (("--input", 5, "--output", 0), "output_tokens: 0; want at least 1"),
-        (("--input", 257, "--output", 1), "257 is longer than the largest bucket, 256 of (128, 256)"),
-        (("--input", 200, "--output", 58), "KV length of the last decode step: 257 is longer"),
-        (("--input", 10**30, "--output", 1), "want integers of 64 bits"),
-        (("--input", 5, "--output", 1, "--batch", 3), "--batch 3: the profile is compiled for 1 to 2"),
-        (("--workload", "nothing", "--requests", 3), "no workload is named 'nothing'"),
-        (("--workload", "layered-arxiv", "--requests", 3), "draws are within max_total_tokens=256"),
+        (("--input-tokens", -5, "--output-tokens", 1), "input_tokens: -5; want at least 1"),
+        (("--input-tokens", 5, "--output-tokens", 0), "output_tokens: 0; want at least 1"),
+        (("--input-tokens", 257, "--output-tokens", 1), "257 is longer than the largest bucket, 256 of (128, 256)"),
+        (("--input-tokens", 200, "--output-tokens", 58), "KV length of the last decode step: 257 is longer"),
+        (("--input-tokens", 10**30, "--output-tokens", 1), "want integers of 64 bits"),
+        (("--input-tokens", 5, "--output-tokens", 1, "--batch", 3), "--batch 3: the profile is compiled for 1 to 2"),
+        (("--workload", "nothing", "--num-requests", 3), "no workload is named 'nothing'"),
+        (("--workload", "layered-arxiv", "--num-requests", 3), "draws are within max_total_tokens=256"),
     ],
 )
 def test_what_cannot_be_predicted_is_one_line(
@@ -156,18 +170,30 @@ def test_what_cannot_be_predicted_is_one_line(
     [
         (),
         ("p.json",),
-        ("p.json", "--input", "1"),
-        ("p.json", "--input", "1", "--output", "1", "--workload", "x", "--requests", "1"),
+        ("p.json", "--input-tokens", "1"),
+        ("p.json", "--input-tokens", "1", "--output-tokens", "1", "--workload", "x", "--num-requests", "1"),
         ("p.json", "--workload", "x"),
-        ("p.json", "--requests", "5"),
-        ("p.json", "--workload", "x", "--requests", "0"),
-        ("p.json", "--input", "1", "--output", "x"),
-        ("p.json", "--input", "1", "--output", "1", "--batch", "0"),
-        ("p.json", "--input", "1", "--output", "1", "--attention", "ragged"),
-        ("p.json", "--input", "1", "--output", "1", "--batch", "2", "--attention", "ragged", "--finished", "drop"),
-        ("p.json", "--journal", "j", "--campaign", "c", "--input", "1", "--output", "1"),
-        ("--journal", "j", "--input", "1", "--output", "1"),
-        ("--campaign", "c", "--input", "1", "--output", "1"),
+        ("p.json", "--num-requests", "5"),
+        ("p.json", "--workload", "x", "--num-requests", "0"),
+        ("p.json", "--input-tokens", "1", "--output-tokens", "x"),
+        ("p.json", "--input-tokens", "1", "--output-tokens", "1", "--batch", "0"),
+        ("p.json", "--input-tokens", "1", "--output-tokens", "1", "--attention", "ragged"),
+        (
+            "p.json",
+            "--input-tokens",
+            "1",
+            "--output-tokens",
+            "1",
+            "--batch",
+            "2",
+            "--attention",
+            "ragged",
+            "--finished",
+            "drop",
+        ),
+        ("p.json", "--journal", "j", "--campaign", "c", "--input-tokens", "1", "--output-tokens", "1"),
+        ("--journal", "j", "--input-tokens", "1", "--output-tokens", "1"),
+        ("--campaign", "c", "--input-tokens", "1", "--output-tokens", "1"),
     ],
 )
 def test_half_a_question_is_a_usage_error(arguments: tuple[str, ...], call: Run) -> None:
@@ -194,14 +220,14 @@ def test_a_corrupt_profile_is_named_with_its_place(
     change: Callable[[dict[str, Any]], str], words: str, profile: Path, call: Run
 ) -> None:
     profile.write_text(change(json.loads(profile.read_text(encoding="utf-8"))), encoding="utf-8")
-    error = call("predict", profile, "--input", 1, "--output", 1).error
+    error = call("predict", profile, "--input-tokens", 1, "--output-tokens", 1).error
     assert str(profile) in error
     assert words in error
 
 
 def test_a_profile_that_is_no_text_or_a_folder(call: Run, tmp_path: Path) -> None:
     (tmp_path / "binary.json").write_bytes(b"\xff\xfe")
-    question = ("--input", 1, "--output", 1)
+    question = ("--input-tokens", 1, "--output-tokens", 1)
     assert "not UTF-8" in call("predict", tmp_path / "binary.json", *question).error
     assert "is a folder" in call("predict", tmp_path, *question).error
 
@@ -225,7 +251,7 @@ def test_a_prediction_from_the_journal_is_the_devices_time(journal: Path, call: 
     source = ("predict", "--journal", journal, "--campaign", "cpu-tiny-llama-b1", "--json")
     for inputs, outputs in ((100, 60), (1, 500), (512, 1), (200, 300)):
         point = BucketPoint(name="x", requests=(Request(input_tokens=inputs, output_tokens=outputs),))
-        answer = call(*source, "--input", inputs, "--output", outputs).json
+        answer = call(*source, "--input-tokens", inputs, "--output-tokens", outputs).json
         assert answer["e2e_s"] == pytest.approx(duration_s(point))
         assert answer["band"]["low_s"] < answer["e2e_s"] < answer["band"]["high_s"]
         assert answer["profile"]["buckets"] == list(BUCKETS)
@@ -238,13 +264,13 @@ def test_a_prediction_from_the_journal_is_the_one_that_the_campaign_made(journal
         for batch, predicted_s in zip(plan.draws(name), cases[f"{plan.key}-{name}"]["predicted_s"], strict=True):
             (request,) = batch.requests
             source = ("predict", "--journal", journal, "--campaign", plan.key, "--json")
-            lengths = ("--input", request.input_tokens, "--output", request.output_tokens)
+            lengths = ("--input-tokens", request.input_tokens, "--output-tokens", request.output_tokens)
             assert call(*source, *lengths).json["e2e_s"] == pytest.approx(predicted_s, rel=1e-12)
 
 
 def test_literal_fits_the_journal_literally(journal: Path, call: Run) -> None:
     source = ("predict", "--journal", journal, "--campaign", "cpu-tiny-llama-b1", "--literal", "--json")
-    answer = call(*source, "--input", 10, "--output", 60).json
+    answer = call(*source, "--input-tokens", 10, "--output-tokens", 60).json
     # within one bucket the fit absorbs the step: TTFT less one TBT, and 60 steps instead of 59
     assert [answer[name] for name in TIMES] == pytest.approx([0.008, 0.120, 0.128])
 
@@ -254,7 +280,7 @@ def test_a_later_run_of_a_few_cases_does_not_hide_the_whole_one(call: Run, tmp_p
     whole = measure(make_plan())
     write_run(path, whole)
     write_run(path, only(whole, "profile/128"))
-    question = ("--campaign", "cpu-tiny-llama-b1", "--input", 300, "--output", 1, "--json")
+    question = ("--campaign", "cpu-tiny-llama-b1", "--input-tokens", 300, "--output-tokens", 1, "--json")
     assert call("predict", "--journal", path, *question).json["profile"]["buckets"] == list(BUCKETS)
 
 
@@ -262,7 +288,7 @@ def test_another_fingerprint_that_came_later_counts(call: Run, tmp_path: Path) -
     path = tmp_path / "journal.jsonl"
     write_run(path, measure(make_plan()))
     write_run(path, measure(make_plan(), slow={"profile": 2.0}), accelerator="NVIDIA A100")
-    question = ("--campaign", "cpu-tiny-llama-b1", "--input", 10, "--output", 1, "--json")
+    question = ("--campaign", "cpu-tiny-llama-b1", "--input-tokens", 10, "--output-tokens", 1, "--json")
     assert call("predict", "--journal", path, *question).json["e2e_s"] == pytest.approx(0.020)
 
 
@@ -292,7 +318,9 @@ def test_rounds_that_make_no_profile(
             measure(make_plan(), failures=failures), *(f"{name}/" if name.count("/") == 1 else name for name in kept)
         )
         write_rounds(writer, measurement, writer.device(make_fingerprint()))
-    error = call("predict", "--journal", path, "--campaign", "cpu-tiny-llama-b1", "--input", 1, "--output", 1).error
+    error = call(
+        "predict", "--journal", path, "--campaign", "cpu-tiny-llama-b1", "--input-tokens", 1, "--output-tokens", 1
+    ).error
     assert words in error
 
 
@@ -330,7 +358,17 @@ def test_samples_that_are_no_seconds(points: dict[str, Any], call: Run, tmp_path
 
 def test_rivals_beside_lens_from_the_rounds_of_a_journal(journal: Path, call: Run) -> None:
     """The line through the points of the table, by numpy's own pseudo-inverse: two points a bucket."""
-    question = ("predict", "--journal", journal, "--campaign", "cpu-tiny-llama-b4", "--input", 100, "--output", 60)
+    question = (
+        "predict",
+        "--journal",
+        journal,
+        "--campaign",
+        "cpu-tiny-llama-b4",
+        "--input-tokens",
+        100,
+        "--output-tokens",
+        60,
+    )
     alone, answer = call(*question, "--json").json, call(*question, "--predictor", "all", "--json").json
     beside = answer.pop("predictors")
     assert answer == alone
@@ -341,7 +379,7 @@ def test_rivals_beside_lens_from_the_rounds_of_a_journal(journal: Path, call: Ru
     assert beside["linear"]["e2e_s"] == pytest.approx(line @ (1, 100, 60))
     assert f"linear     {beside['linear']['e2e_s']:.4g} s e2e" in call(*question, "--predictor", "linear").out
     many = ("predict", "--journal", journal, "--campaign", "cpu-tiny-llama-b4", "--workload", WORKLOADS[0])
-    found = call(*many, "--requests", 40, "--batch", 4, "--finished", "freeze", "--predictor", "linear", "--json")
+    found = call(*many, "--num-requests", 40, "--batch", 4, "--finished", "freeze", "--predictor", "linear", "--json")
     assert set(found.json["predictors"]["linear"]["e2e_s"]) == {"mean", "p50", "p90", "p99"}
 
 
@@ -370,7 +408,7 @@ def test_rivals_that_add_up_parts_from_a_journal(call: Run, tmp_path: Path) -> N
     with_parts(tmp_path / "all.jsonl", campaign)
     with_parts(tmp_path / "some.jsonl", campaign, without="layers1")
     with_parts(tmp_path / "other.jsonl", "cpu-mine-b1")
-    asked = ("--input", 90, "--output", 11, "--predictor", "all", "--json")
+    asked = ("--input-tokens", 90, "--output-tokens", 11, "--predictor", "all", "--json")
     found, some, other = (
         call("predict", "--journal", tmp_path / f"{name}.jsonl", "--campaign", own, *asked).json["predictors"]
         for name, own in (("all", campaign), ("some", campaign), ("other", "cpu-mine-b1"))
@@ -394,7 +432,7 @@ def test_rivals_that_add_up_parts_from_a_journal(call: Run, tmp_path: Path) -> N
     ],
 )
 def test_a_rival_that_cannot_predict(more: tuple[str, ...], words: str, profile: Path, call: Run) -> None:
-    answer = call("predict", profile, "--input", 100, "--output", 60, *more)
+    answer = call("predict", profile, "--input-tokens", 100, "--output-tokens", 60, *more)
     assert answer.status in (1, 2)
     assert words in answer.err
 
@@ -403,7 +441,17 @@ def test_the_compiler_s_estimates_are_in_the_journal_of_a_run(journal: Path, tmp
     """By the equations of LENS: a prefill of bucket 128, 28 steps there and 31 in 256."""
     copy = tmp_path / "copy.jsonl"
     copy.write_bytes(journal.read_bytes())
-    question = ("predict", "--journal", copy, "--campaign", "cpu-tiny-llama-b4", "--input", 100, "--output", 60)
+    question = (
+        "predict",
+        "--journal",
+        copy,
+        "--campaign",
+        "cpu-tiny-llama-b4",
+        "--input-tokens",
+        100,
+        "--output-tokens",
+        60,
+    )
     without = call(*question, "--predictor", "compiler", "--json").json["predictors"]["compiler"]
     assert "unavailable: the compiler told no cycles of 6 of 6 binaries" in without["reason"]
     (round_record, *_) = [
@@ -459,7 +507,9 @@ def compiled(tmp_path: Path, call: Run) -> Callable[..., Answer]:
         head = [line for line in lines if line["record"] in ("session", "device")]
         older = head[-1] | {"digest": "0123456789ab"}
         write_lines(path, [*head, older, *({**template, **case} for case in cases)])
-        return call("predict", "--journal", path, "--campaign", "tpu-b8-compiled", "--input", 100, "--output", 60)
+        return call(
+            "predict", "--journal", path, "--campaign", "tpu-b8-compiled", "--input-tokens", 100, "--output-tokens", 60
+        )
 
     return run
 

@@ -58,7 +58,7 @@ def test_the_requests_are_written_as_a_run_that_can_be_calibrated_on(load, tmp_p
     assert all(row["last_token_ts"] - row["queued_ts"] >= 0.059 + 0.02 * (row["output_toks"] - 1) for row in rows)
 
 
-@pytest.mark.parametrize("options", [("--rate", 40, "--requests-out"), ("--sweep", *SLO, "--picture")])
+@pytest.mark.parametrize("options", [("--rate", 40, "--requests-out"), ("--sweep", *SLO, "--output")])
 def test_a_file_that_cannot_be_written_is_said_before_anything_is_sent(load, tmp_path, options):
     stand_in = StandIn(known=KNOWN)
     done = load(stand_in, *options, tmp_path / "none" / "it", rate=None)
@@ -147,7 +147,7 @@ def test_a_sweep_finds_where_a_server_has_too_few_slots(load, tmp_path):
             return await streams(*[json.dumps({"choices": [{"text": "a"}]})] * asked, "[DONE]")(number, request)
 
     page = tmp_path / "sweep.html"
-    sweeping = ("--sweep", "--num-requests", 24, "--picture", page)
+    sweeping = ("--sweep", "--num-requests", 24, "--output", page)
     found = load(StandIn(fault=queued), *sweeping, "--slo-ttft", "250ms", "--slo-tbt", "1s", "--json", rate=None)
     assert found.status == 0, found.err
     answer = found.json
@@ -334,7 +334,7 @@ def test_no_answer_is_no_measurement_and_names_the_failures(load, monkeypatch):
         (("--attainment", "0.9"), "--attainment is of an SLO"),
         (("--prompts", "x", "--shared-prefix", "3"), "--shared-prefix is of new prompts: leave out --prompts"),
         (("--prompts", "nowhere.txt"), "nowhere.txt does not exist"),
-        (("--picture", "x.html"), "--picture is of many rates: want --sweep"),
+        (("--output", "x.html"), "--output is of many rates: want --sweep"),
         (("--sweep", *SLO), "argument --sweep: not allowed with argument --rate"),
         (("--attainment", "1.5", *SLO), "want a fraction above 0 and up to 1"),
         (("--processes", "0"), "want a whole number from 1 to 256"),

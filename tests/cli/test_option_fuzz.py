@@ -55,7 +55,10 @@ BIG = "1" + "0" * 20
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        (("simulate", "--requests", BIG), "--requests: '100000000000000000000': want a whole number from 1 to 1000000"),
+        (
+            ("simulate", "--num-requests", BIG),
+            "--num-requests: '100000000000000000000': want a whole number from 1 to 1000000",
+        ),
         (("simulate", "--slo-ttft", "9" * 400 + "s"), "want a time above 0 with its unit"),
         (("simulate", "--seed", "9" * 5000), "...': want a whole number from 0 to 4294967295"),
         (("history", "list", "--limit", BIG), "want a whole number from 1 to 1000000"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from pytest_npubench.cli import nightly, run
+from pytest_npubench.plugin.options import FLAGS, OPTIONS
 
 from .conftest import Answer
 
@@ -103,3 +105,14 @@ def test_the_checkout_has_these_suites() -> None:
     found = run.find_suites(CHECKOUT)
     assert found.names == ("buckets", "compiled", "graphs", "offload", "partition", "scheduling", "server")
     assert {path.parent.name for path in (CHECKOUT / "suites").glob("*/test_*.py")} == set(found.names)
+
+
+def test_its_help_has_every_option_once_and_the_ten_that_matter_first(call: Callable[..., Answer]) -> None:
+    answer = call("run", "--help")
+    assert (answer.status, answer.err) == (0, "")
+    groups = [re.findall(r"^  --npubench-([\w-]+)", group, re.M) for group in answer.out.split("\nnpubench: ")[1:]]
+    assert len(groups[0]) == 10
+    assert {"profile", "require", "accept", "report"} <= set(groups[0])
+    options = [option.flag.removeprefix("--npubench-") for option in OPTIONS] + [name for name, _ in FLAGS]
+    assert sorted(name for group in groups for name in group) == sorted(options)
+    assert min(map(len, groups)) > 1

@@ -25,12 +25,12 @@ CALLS = (
     "hardware cpu",
     "workloads lens-sharegpt",
     "profile --journal journal.jsonl --campaign cpu-tiny-llama-b4 -o made.json",
-    "predict profile.json --input 100 --output 60",
-    "predict profile.json --workload lens-sharegpt --requests 3",
-    "simulate --hardware nvidia-h100 --model small-moe --policy layered --requests 2 --workload layered-sharegpt "
+    "predict profile.json --input-tokens 100 --output-tokens 60",
+    "predict profile.json --workload lens-sharegpt --num-requests 3",
+    "simulate --hardware nvidia-h100 --model small-moe --policy layered --num-requests 2 --workload layered-sharegpt "
     "--rate 20",
-    "search batch profile.json --workload lens-sharegpt --requests 8",
-    "search buckets profile.json --workload lens-sharegpt --requests 8",
+    "search batch profile.json --workload lens-sharegpt --num-requests 8",
+    "search buckets profile.json --workload lens-sharegpt --num-requests 8",
     "show journal.jsonl",
     "report journal.jsonl -o made.html",
     "trace journal.jsonl -o made.json",

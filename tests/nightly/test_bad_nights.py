@@ -152,7 +152,7 @@ def test_steps_without_a_night_and_folders_of_others_are_told(runner: Runner) ->
     assert "run `npubench nightly restore` first" in runner.call("publish").err
     (runner.work / "mine").mkdir()
     (runner.work / "mine" / "thesis.tex").write_text("years of work")
-    done = runner.call("restore", "--out", "mine")
+    done = runner.call("restore", "--output", "mine")
     assert done.status == 1
     assert "is not a night's folder" in done.err
     assert (runner.work / "mine" / "thesis.tex").exists()

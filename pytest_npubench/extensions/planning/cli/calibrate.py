@@ -62,7 +62,9 @@ def add_parser(commands: Commands, about: str) -> None:
         parser, hardware="whose peaks: a shipped file, or a .toml with [peak]; iterations can do without"
     )
     chosen = parser.add_mutually_exclusive_group()
-    chosen.add_argument("--requests", metavar="K", type=request_count, help="calibrate on the first K (default: all)")
+    chosen.add_argument(
+        "--num-requests", metavar="K", type=request_count, help="calibrate on the first K (default: all)"
+    )
     chosen.add_argument("--first", metavar="PERCENT", type=percent, help="or on this part of them, such as 25%%")
     parser.add_argument("--chunk-size", metavar="TOKENS", type=token_count, help="default: the run's, or 512")
     parser.add_argument("--max-batch", metavar="N", type=request_count, help="default: the run's, or 256")
@@ -174,8 +176,8 @@ def _fit_iterations(arguments: argparse.Namespace, other: CostFile | None) -> tu
     from pytest_npubench.extensions.planning.virtual.step_calibration import pooled, samples_of
     from pytest_npubench.serving.log import merged
 
-    if arguments.requests:
-        raise ConfigError("--requests: iterations are calibrated on; want --first, such as 50%")
+    if arguments.num_requests:
+        raise ConfigError("--num-requests: iterations are calibrated on; want --first, such as 50%")
     shape = named_or_read(arguments.model)
     # our own loop plans an iteration when the one before has ended, and frees what is preempted
     engine, unread = EngineArguments(keeps_blocks=False, is_asynchronous=False), tuple[str, ...]()
@@ -333,7 +335,7 @@ def _say(arguments: argparse.Namespace, calibration: Calibration, content: CostF
         errors = ", ".join(f"{name.replace('_', ' ').upper()} {value:+.1%}" for name, value in content.errors.items())
         say(f"error   on the others, predicted over measured: {errors}")
     else:
-        say("error   not known: nothing was left to judge on; want --first or --requests")
+        say("error   not known: nothing was left to judge on; want --first or --num-requests")
     for words in content.doubts:
         say(f"doubt   {words}")
     say(f"wrote   {arguments.output}")
@@ -369,9 +371,9 @@ def _assumed(settings: Mapping[str, Setting], used: Mapping[str, Setting]) -> tu
 
 
 def _number(arguments: argparse.Namespace, there: int) -> int:
-    wanted = arguments.requests or (there if arguments.first is None else max(1, round(arguments.first * there)))
+    wanted = arguments.num_requests or (there if arguments.first is None else max(1, round(arguments.first * there)))
     if wanted > there:
-        raise ConfigError(f"--requests {wanted}: the run has {there}")
+        raise ConfigError(f"--num-requests {wanted}: the run has {there}")
     return int(wanted)
 
 

@@ -57,7 +57,9 @@ def add_parser(commands: Commands, about: str) -> None:
     parser.add_argument("--hardware", metavar="FILE", required=True, help="hardware or cost files", **several)
     parser.add_argument("--model", metavar="SHAPE", required=True, help="as of npubench simulate")
     parser.add_argument("--workload", metavar="NAME_OR_PATH", required=True, help="where the lengths come from")
-    parser.add_argument("--requests", metavar="K", type=request_count, default=1000, help="of each run (default 1000)")
+    parser.add_argument(
+        "--num-requests", metavar="K", type=request_count, default=1000, help="of each run (default 1000)"
+    )
     parser.add_argument("--rate", metavar="R", type=rate, required=True, help="requests per second", **several)
     parser.add_argument("--policy", metavar="P", required=True, help="one or more policies", **several)
     parser.add_argument("--tensor-parallel", metavar="N", type=device_count, help="default 1", **several)
@@ -92,7 +94,9 @@ def add_parser(commands: Commands, about: str) -> None:
     parser.add_argument(
         "--results", metavar="PATH", type=Path, help="where results are kept, and read from (default: nowhere)"
     )
-    parser.add_argument("--picture", metavar="PAGE.html", type=Path, help="price over rate, and who is best at what")
+    parser.add_argument(
+        "-o", "--output", metavar="PAGE.html", type=Path, help="price over rate, and who is best at what"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON, the best with what was tried")
     parser.set_defaults(run=run)
     _add_subjects(parser)
@@ -114,12 +118,12 @@ def run(arguments: argparse.Namespace) -> int:
         search = searched(arguments)
         rows = [_row(one) for one in search.best]
         sought = _sought(arguments, rows)
-        if arguments.picture:
+        if arguments.output:
             from pytest_npubench.cli.run_files import write
 
             with report_extra():
                 from pytest_npubench.extensions.planning.report.search_page import search_page
-            write(arguments.picture, search_page(rows, len(search.contenders), sought))
+            write(arguments.output, search_page(rows, len(search.contenders), sought))
     except NpubenchError as error:
         print_error(error)
         return 2
@@ -152,7 +156,7 @@ def searched(arguments: argparse.Namespace) -> Search:
     goal = Goal(
         model=arguments.model,
         workload=arguments.workload,
-        num_requests=arguments.requests,
+        num_requests=arguments.num_requests,
         slo_ttft_s=arguments.slo_ttft,
         slo_tbt_s=arguments.slo_tbt,
         attainment=arguments.attainment,

@@ -57,7 +57,7 @@ def add_parser(subjects: Commands) -> None:
 def add_load(parser: argparse.ArgumentParser) -> None:
     """What is searched for: the same options of both searches."""
     parser.add_argument("--workload", metavar="NAME_OR_PATH", required=True, help="where the lengths come from")
-    parser.add_argument("--requests", metavar="K", type=request_count, default=1024, help="how many (default 1024)")
+    parser.add_argument("--num-requests", metavar="K", type=request_count, default=1024, help="how many (default 1024)")
     parser.add_argument(
         "--finished",
         choices=("grow", "freeze", "drop"),
@@ -113,7 +113,7 @@ def drawn(arguments: argparse.Namespace, largest: int) -> list[tuple[int, int]]:
     """(input_tokens, output_tokens) of the workload that the largest bucket holds."""
     from pytest_npubench.workloads import workload
 
-    sample = workload(arguments.workload).sample(arguments.requests, seed=arguments.seed, max_total_tokens=largest)
+    sample = workload(arguments.workload).sample(arguments.num_requests, seed=arguments.seed, max_total_tokens=largest)
     return [(one.input_tokens, one.output_tokens) for one in sample.requests]
 
 

@@ -91,7 +91,7 @@ def add_parser(commands: Commands, about: str) -> None:
         "simulate",
         about,
         "npubench simulate --hardware nvidia-h100 --tensor-parallel 2 --model qwen3-30b-a3b --policy chunked layered "
-        "--workload layered-arxiv --rate 1.3 --requests 100",
+        "--workload layered-arxiv --rate 1.3 --num-requests 100",
     )
     add_system_options(parser, hardware="a shipped hardware file, or a .toml (with --cost: for its memory and SLOs)")
     parser.add_argument(
@@ -102,7 +102,7 @@ def add_parser(commands: Commands, about: str) -> None:
     )
     parser.add_argument("--workload", metavar="NAME_OR_PATH", help="where the lengths come from")
     parser.add_argument(
-        "--requests", metavar="K", type=request_count, help="how many requests arrive (default: all of a --replay)"
+        "--num-requests", metavar="K", type=request_count, help="how many requests arrive (default: all of a --replay)"
     )
     parser.add_argument(
         "--run", metavar="RUN", type=Path, dest="served", help="lengths and arrivals of a real run, in their place"
@@ -147,7 +147,7 @@ def add_parser(commands: Commands, about: str) -> None:
     parser.add_argument(
         "--slo-tbt", metavar="TIME", type=time_limit, help="such as 125ms (default: the hardware file's)"
     )
-    parser.add_argument("--picture", metavar="PAGE.html", type=Path, help="distributions and queues as a page")
+    parser.add_argument("-o", "--output", metavar="PAGE.html", type=Path, help="distributions and queues as a page")
     parser.add_argument(
         "--requests-out", metavar="PATH", type=Path, help="every request's times, of the form that --run reads"
     )
@@ -159,12 +159,12 @@ def add_parser(commands: Commands, about: str) -> None:
 def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
     """Status 2 for anything that cannot be simulated: all of it was asked for on the command line; 1 as --gate says."""
     if arguments.served is not None:
-        if arguments.workload or arguments.requests or arguments.rate or arguments.replay:
+        if arguments.workload or arguments.num_requests or arguments.rate or arguments.replay:
             parser.error(
-                "--run has lengths and arrivals; --workload, --requests, --rate and --replay are another load's"
+                "--run has lengths and arrivals; --workload, --num-requests, --rate and --replay are another load's"
             )
-    elif arguments.workload is None or (arguments.requests is None and not arguments.replay):
-        parser.error("want --workload and --requests, or --run with a run that was served")
+    elif arguments.workload is None or (arguments.num_requests is None and not arguments.replay):
+        parser.error("want --workload and --num-requests, or --run with a run that was served")
     elif arguments.replay == (arguments.rate is not None):
         parser.error("want --rate, or --replay with a trace that has arrival times")
     if arguments.policy is None and arguments.served is None:
@@ -185,7 +185,7 @@ def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
         parser.error("--gate judges a --cost by a real run: want both, --cost and --against")
     if arguments.gate and not is_calibrated(arguments.cost):
         parser.error("--gate is about the bands of a calibrated cost; a table or a profile has none")
-    outputs = [path for path in (arguments.picture, arguments.requests_out, arguments.timeline) if path]
+    outputs = [path for path in (arguments.output, arguments.requests_out, arguments.timeline) if path]
     sources = [path for path in (arguments.served, arguments.against, *(arguments.cost or ())) if path]
     try:
         for output in outputs:
@@ -269,13 +269,13 @@ def _write_files(
     from pytest_npubench.extensions.planning.cli.simulation_table import heading
     from pytest_npubench.extensions.planning.measured_run import meta_path
 
-    if arguments.picture:
+    if arguments.output:
         served = {f"{name}, simulated": result.records for name, result in results.items()}
         if against:
             served["measured"] = against.records()
         with report_extra():
             from pytest_npubench.extensions.planning.report.simulation_page import simulation_page
-        write(arguments.picture, simulation_page(answer, served, heading(answer)))
+        write(arguments.output, simulation_page(answer, served, heading(answer)))
     for path in filter(None, (arguments.requests_out, arguments.timeline)):
         if len(results) > 1:
             raise ConfigError(f"{path} is of one run; want one --policy and one --rate, not {len(results)} runs")
@@ -387,7 +387,7 @@ def _loads(
     from pytest_npubench.extensions.planning.cli.simulation import arriving, arriving_at, drawn_lengths, replayed_rows
     from pytest_npubench.serving.arrivals import replay
 
-    num_requests = arguments.requests
+    num_requests = arguments.num_requests
     if arguments.replay:
         rows = replayed_rows(lengths, num_requests, most_tokens=most_tokens)
         assert rows.arrival_s is not None

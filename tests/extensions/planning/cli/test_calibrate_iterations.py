@@ -138,7 +138,7 @@ def test_without_peaks_what_rounds_differ_by_is_in_the_band(call: Run, tmp_path:
     row_s = np.quantile(logs[:, answer["terms"].index("row_s")], (0.05, 0.95))
     half = stats.t.ppf(0.95, 3) * np.log(SLOWER).std(ddof=1) * (1 + 1 / 4) ** 0.5
     assert (row_s[1] - row_s[0]) / 2 == pytest.approx(half, rel=0.15)
-    load = ["--workload", "layered-sharegpt", "--requests", 20, "--rate", 4, "--policy", "chunked", "--json"]
+    load = ["--workload", "layered-sharegpt", "--num-requests", 20, "--rate", 4, "--policy", "chunked", "--json"]
     run = call("simulate", "--model", model, "--cost", cost, *load).json["runs"][0]
     (tpot,) = (metric for metric in run["metrics"] if metric["name"] == "tpot_mean_s")
     assert tpot["high"] / tpot["value"] > np.exp(half) * 0.9
@@ -153,7 +153,7 @@ def test_the_model_s_own_router_is_simulated(call: Run, tmp_path: Path) -> None:
     answer = json.loads(cost.read_text(encoding="utf-8"))
     cost.write_text(json.dumps(answer | {"experts": [[0, 0], [1, 1]]}), encoding="utf-8")
     timeline = tmp_path / "timeline.csv"
-    load = ["--workload", "layered-sharegpt", "--requests", 5, "--rate", 4, "--policy", "chunked"]
+    load = ["--workload", "layered-sharegpt", "--num-requests", 5, "--rate", 4, "--policy", "chunked"]
     done = call("simulate", "--model", model, "--cost", cost, *load, "--timeline", timeline)
     assert done.status == 0, done.err
     rows = list(csv.DictReader(timeline.read_text(encoding="utf-8").splitlines()))
@@ -241,7 +241,7 @@ def test_an_iteration_takes_what_the_cost_says(model: str) -> None:
     ("change", "words"),
     [
         (["--model", "qwen3-8b"], "36 layers without experts; it has some of 32 layers without experts"),
-        (["--requests", "9"], "want --first, such as 50%"),
+        (["--num-requests", "9"], "want --first, such as 50%"),
         (["--first", "1%"], "iterations to calibrate on; want at least 20"),
     ],
 )

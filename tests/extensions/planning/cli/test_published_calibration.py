@@ -42,7 +42,7 @@ def test_the_others_are_predicted(
     model, peak, cost = (tmp_path / name for name in ("config.json", "rtx-pro-6000.toml", "cost.json"))
     model.write_text(json.dumps(MODEL), encoding="utf-8")
     peak.write_text(PEAK, encoding="utf-8")
-    options = ["--model", model, "--hardware", peak, "--requests", number, "-o", cost, "--json"]
+    options = ["--model", model, "--hardware", peak, "--num-requests", number, "-o", cost, "--json"]
     done = call("calibrate", published_run, *options)
     assert done.status == 0, done.err
     errors = done.json["errors"]

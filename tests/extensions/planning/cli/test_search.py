@@ -21,7 +21,7 @@ from pytest_npubench.extensions.planning.cli.searched_settings import Candidate,
 
 Run = Callable[..., Answer]
 SLO = ["--slo-ttft", "3s", "--slo-tbt", "60ms"]
-LOAD = ["--model", "small-moe", "--workload", "layered-sharegpt", "--requests", 30, "--rate", 40, 10, 2000]
+LOAD = ["--model", "small-moe", "--workload", "layered-sharegpt", "--num-requests", 30, "--rate", 40, 10, 2000]
 SEARCH = ["search", "--hardware", "nvidia-h100", *LOAD, *SLO, "--processes", 2]
 POLICIES = [("chunked", 64), ("chunked", 2048), ("layered", None)]
 NOWHERE = ["--hardware", "none.toml", "--model", "small-moe", "--price", "nvidia-h100=2"]
@@ -31,7 +31,7 @@ SETTINGS = ["--policy", "chunked", "layered", "--tensor-parallel", 1, 2, "--chun
 def test_the_cheapest_is_what_simulate_says_of_each(call: Run, tmp_path: Path) -> None:
     """2 devices x (2 chunks + 1 layered) = 6 settings, each at 3 rates; price 2 an hour a device."""
     page = tmp_path / "page.html"
-    done = call(*SEARCH, *SETTINGS, "--price", "nvidia-h100=2", "--picture", page, "--json")
+    done = call(*SEARCH, *SETTINGS, "--price", "nvidia-h100=2", "--output", page, "--json")
     assert done.status == 0, done.err
     costs: dict[str, float] = {}
     attained: dict[tuple[str, float], float] = {}

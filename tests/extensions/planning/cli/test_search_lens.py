@@ -38,7 +38,7 @@ def lengths(tmp_path: Path) -> Path:
 def test_the_cheapest_batch_is_worked_out_by_hand(call: Run, profiles: Callable[..., Path], lengths: Path) -> None:
     """A batch of 1: 20 + 2 x 2 ms for 3 tokens, of 2: 2 x 15 + 2 x 2 ms for 6, of 4: 4 x 25 + 2 x 2 ms for 12."""
     paths = [profiles(1, b256=(20, 2)), profiles(2, b256=(15, 2)), profiles(4, b256=(25, 2))]
-    line = ["search", "batch", *paths, "--workload", lengths, "--requests", 8]
+    line = ["search", "batch", *paths, "--workload", lengths, "--num-requests", 8]
     found = call(*line, "--json").json
     assert found["best"] == str(paths[1])
     speeds = {one["batch_size"]: one["tokens_per_s"] for one in found["batches"]}
@@ -57,7 +57,7 @@ def test_the_best_set_leaves_the_slow_bucket_out(
 ) -> None:
     """The prompt of 200 takes 20 + 2 x 2 ms in bucket 512 and 30 + 2 x 3 ms in 256."""
     path = profiles(1, b128=(10, 1), b256=(30, 3), b512=(20, 2))
-    line = ["search", "buckets", path, "--workload", lengths, "--requests", 64]
+    line = ["search", "buckets", path, "--workload", lengths, "--num-requests", 64]
     found = call(*line, "--json").json
     assert [one["buckets"] for one in found["sets"]] == [[512], [128, 512]]
     assert found["inverted"] == [{"bucket": 256, "faster": 512}]

@@ -31,7 +31,7 @@ SMALL = {
     "--policy": "layered",
     "--workload": "layered-sharegpt",
     "--rate": 20,
-    "--requests": 8,
+    "--num-requests": 8,
 }
 
 
@@ -137,23 +137,23 @@ def test_a_model_s_folder_is_simulated_as_its_shape(call: Run, refused: Callable
 
 
 def test_a_replayed_trace_keeps_its_arrivals(call: Run, trace: Path) -> None:
-    answer = call(*arguments(workload=trace, replay=True, rate=None, requests=4, json=True)).json
+    answer = call(*arguments(workload=trace, replay=True, rate=None, num_requests=4, json=True)).json
     (run,) = answer["runs"]
     assert run["rate_per_s"] is None
     assert run["realised_rate_per_s"] == pytest.approx(3 / 3)
     assert answer["workload"]["num_requests"] == 4
     assert values(run)["ttft_mean_s"]
-    (all_of_it,) = call(*arguments(workload=trace, replay=True, rate=None, requests=None, json=True)).json["runs"]
+    (all_of_it,) = call(*arguments(workload=trace, replay=True, rate=None, num_requests=None, json=True)).json["runs"]
     assert all_of_it == run
 
 
 def test_bursts_have_the_coefficient_of_variation_asked_for(call: Run) -> None:
-    answer = call(*arguments(requests=400, model="small-dense", cv=1.83, json=True)).json
+    answer = call(*arguments(num_requests=400, model="small-dense", cv=1.83, json=True)).json
     assert answer["runs"][0]["realised_cv"] == pytest.approx(1.83, rel=0.2)
 
 
 def test_the_limits_are_the_hardware_files_unless_given(call: Run) -> None:
-    shipped = call(*arguments(model="qwen3-30b-a3b", requests=2, json=True)).json["slo"]
+    shipped = call(*arguments(model="qwen3-30b-a3b", num_requests=2, json=True)).json["slo"]
     assert (shipped["ttft_s"], shipped["tbt_s"]) == (5, 0.125)
     assert "Table 5" in shipped["source"]
     given = call(*arguments(slo_ttft="250ms", slo_tbt="0.05s", json=True)).json
@@ -174,7 +174,7 @@ def test_settings_reach_the_policies_that_have_them(call: Run) -> None:
 
 def test_stages_of_a_pipeline_hold_and_serve_more(call: Run) -> None:
     """A model whose weights nearly fill a device has several times the cache on two, and serves a heavy load sooner."""
-    model = {"model": "qwen3-30b-a3b", "policy": "chunked", "tensor_parallel": 1, "requests": 60, "json": True}
+    model = {"model": "qwen3-30b-a3b", "policy": "chunked", "tensor_parallel": 1, "num_requests": 60, "json": True}
     one, two = (call(*arguments(**model, pipeline_parallel=number)).json for number in (None, 2))
     assert (one["pipeline_parallel"], two["pipeline_parallel"]) == (1, 2)
     assert two["kv_capacity_tokens"] > 5 * one["kv_capacity_tokens"]
@@ -236,7 +236,7 @@ def test_requests_that_do_not_fit_are_dropped_and_counted(call: Run) -> None:
         ({"replay": True, "rate": None}, "workload 'layered-sharegpt' has no arrival times to replay"),
         ({"replay": True, "rate": None, "cv": 2}, "--cv is about arrivals at a --rate"),
         ({"cv": "-1"}, "'-1'"),
-        ({"requests": 0}, "--requests: '0': want a whole number from 1 to 1000000"),
+        ({"num_requests": 0}, "--num-requests: '0': want a whole number from 1 to 1000000"),
         ({"seed": "-1"}, "'-1'"),
         ({"chunk_size": 64}, "--chunk-size is a setting of none of the policies asked for: layered"),
         ({"layer_groups": 9}, "num_layer_groups is 9; want a whole number from 1 to 8"),
@@ -255,7 +255,7 @@ def test_what_cannot_be_simulated_is_said_in_one_line(
 
 
 def test_a_trace_that_is_too_short_or_wrong(refused: Callable[..., str], trace: Path, tmp_path: Path) -> None:
-    short = refused(workload=trace, replay=True, rate=None, requests=5)
+    short = refused(workload=trace, replay=True, rate=None, num_requests=5)
     assert "has 4 requests that fit; want 5" in short
     broken = tmp_path / "broken.csv"
     broken.write_text("input_tokens,output_tokens\n1,x\n", encoding="utf-8")
@@ -268,9 +268,9 @@ def test_a_limit_is_a_number_with_its_unit(text: str, limit_s: float) -> None:
 
 
 def test_one_request_has_no_rate_and_is_simulated_all_the_same(call: Run) -> None:
-    run = call(*arguments(requests=1, json=True)).json["runs"][0]
+    run = call(*arguments(num_requests=1, json=True)).json["runs"][0]
     assert (run["realised_rate_per_s"], run["realised_cv"]) == (None, None)
-    assert "20 requests/s asked for" in call(*arguments(requests=1)).out
+    assert "20 requests/s asked for" in call(*arguments(num_requests=1)).out
 
 
 PEAKS = """
@@ -334,7 +334,7 @@ def test_a_server_s_own_run_is_calibrated_on_and_simulated(call: Run, served: di
 
 def test_more_than_was_calibrated_on_is_said(call: Run, served: dict[str, Any]) -> None:
     call("calibrate", served["run"], *served["device"], "-o", served["cost"])
-    large = ["--workload", "layered-sharegpt", "--rate", 50, "--requests", 20, "--policy", "chunked"]
+    large = ["--workload", "layered-sharegpt", "--rate", 50, "--num-requests", 20, "--policy", "chunked"]
     shown = call("simulate", *served["device"], *large, "--cost", served["cost"])
     assert "beyond what was calibrated on, band twice as wide: decode rows: up to" in shown.out
 
@@ -342,7 +342,7 @@ def test_more_than_was_calibrated_on_is_said(call: Run, served: dict[str, Any]) 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (["--requests", "99"], "--requests 99: the run has 24"),
+        (["--num-requests", "99"], "--num-requests 99: the run has 24"),
         (["--first", "0%"], "want a part above 0 up to 100 %"),
         (["--first", "10%"], "2 requests to calibrate on; want at least 5"),
         (["--hardware", "nvidia-h1000"], "no hardware file is named 'nvidia-h1000'"),
@@ -360,7 +360,7 @@ def test_what_cannot_be_calibrated_is_said(call: Run, served: dict[str, Any], ch
 def test_a_cost_of_another_model_or_a_load_twice_is_refused(
     call: Run, refused: Callable[..., str], served: dict[str, Any]
 ) -> None:
-    call("calibrate", served["run"], *served["device"], "--requests", 12, "-o", served["cost"])
+    call("calibrate", served["run"], *served["device"], "--num-requests", 12, "-o", served["cost"])
     assert "is of qwen3-8b" in refused(cost=served["cost"], dtype=None, tensor_parallel=1)
     both = call("simulate", *served["device"], "--policy", "chunked", "--run", served["run"], "--rate", 3)
     assert both.status == 2

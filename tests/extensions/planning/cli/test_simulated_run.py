@@ -19,7 +19,7 @@ from pytest_npubench.extensions.planning.virtual import calibration
 from pytest_npubench.predictors.profile import BucketProfile, BucketTiming
 
 Run = Callable[..., Answer]
-LOAD = ["--workload", "layered-sharegpt", "--rate", 60, "--requests", 40, "--seed", 3]
+LOAD = ["--workload", "layered-sharegpt", "--rate", 60, "--num-requests", 40, "--seed", 3]
 SYSTEM = ["--hardware", "nvidia-h100", "--model", "small-moe", "--kv-capacity", 200_000]
 REPLICAS = ["--data-parallel", 2, "--expert-parallel"]
 META = {
@@ -53,7 +53,7 @@ def test_replicas_are_calibrated_on_and_predicted(call: Run, served: Path, tmp_p
     """The run says how it was served; what was calibrated says it to the simulation, which needs no hardware file."""
     assert len((served / "requests.jsonl").read_text(encoding="utf-8").splitlines()) == 40
     cost = tmp_path / "cost.json"
-    done = call("calibrate", served, *SYSTEM, "--synchronous", "--requests", 30, "-o", cost)
+    done = call("calibrate", served, *SYSTEM, "--synchronous", "--num-requests", 30, "-o", cost)
     assert done.status == 0, done.err
     written = json.loads(cost.read_text(encoding="utf-8"))
     assert (written["data_parallel"], written["is_expert_parallel"], written["dtype"]) == (2, True, "bf16")
@@ -62,7 +62,7 @@ def test_replicas_are_calibrated_on_and_predicted(call: Run, served: Path, tmp_p
     assert f"{cost} was calibrated on nvidia-h100, not on nvidia-h200; want a cost of that one, such as" in other.err
     again = ["--model", "small-moe", "--cost", cost, "--run", served, "--against", served]
     page, timeline = tmp_path / "page.html", tmp_path / "timeline.csv"
-    answer = call("simulate", *again, "--picture", page, "--timeline", timeline, "--json").json
+    answer = call("simulate", *again, "--output", page, "--timeline", timeline, "--json").json
     assert (answer["data_parallel"], answer["expert_parallel"], answer["kv_capacity_tokens"]) == (2, True, 200_000)
     (run,) = answer["runs"]
     assert run["policy"] == "chunked"
@@ -124,7 +124,7 @@ def test_arrivals_that_the_engine_stamped_are_taken_so(
     monkeypatch.setattr(calibration, "NUM_GENERATIONS", 2)
     cost, seen, timeline = (tmp_path / name for name in ("cost.json", "seen.jsonl", "timeline.csv"))
     assert call("calibrate", served, *SYSTEM, "-o", cost).status == 0
-    load = ["--workload", "layered-sharegpt", "--rate", 20, "--requests", 80, "--seed", 3]
+    load = ["--workload", "layered-sharegpt", "--rate", 20, "--num-requests", 80, "--seed", 3]
     again = ["--model", "small-moe", "--cost", cost, "--policy", "chunked"]
     assert call("simulate", *again, *load, "--requests-out", seen, "--timeline", timeline).status == 0
     starts = [float(row["start_s"]) for row in csv.DictReader(timeline.read_text(encoding="utf-8").splitlines())]
@@ -215,7 +215,7 @@ def conversation(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("policy", ["chunked", "layered"])
 def test_what_prompts_of_a_trace_have_in_common_is_found(call: Run, conversation: Path, policy: str) -> None:
     """1,024 of the second prompt; of the third 68 blocks of 16 tokens, which leave its last 12 to be computed."""
-    load = ["--workload", conversation, "--replay", "--requests", 3, "--policy", policy, "--prefix-hit", "ids"]
+    load = ["--workload", conversation, "--replay", "--num-requests", 3, "--policy", policy, "--prefix-hit", "ids"]
     done = call("simulate", *SYSTEM, *load, "--json")
     (run,) = done.json["runs"]
     values = {metric["name"]: metric["value"] for metric in run["metrics"]}
@@ -286,12 +286,12 @@ def test_a_full_cache_of_a_size_that_nobody_stated_is_doubted(call: Run, tmp_pat
     small, run, cost = small_device(tmp_path, shape, room), tmp_path / "run", tmp_path / "cost.json"
     system = ["--hardware", small, "--model", "small-dense", "--dtype", "bf16"]
     run.mkdir()
-    load = ["--workload", "lens-sharegpt", "--rate", 4000, "--requests", 40, "--seed", 3, "--policy", "chunked"]
+    load = ["--workload", "lens-sharegpt", "--rate", 4000, "--num-requests", 40, "--seed", 3, "--policy", "chunked"]
     done = call("simulate", *system, *load, "--kv-capacity", 3008, "--requests-out", run / "requests.jsonl")
     assert done.status == 0, done.err
     (run / "meta.json").unlink()
     words = f"full, and no engine stated its size: {room} tokens are what memory leaves; want --kv-capacity"
-    calibrate = ["calibrate", run, *system, "--synchronous", "--requests", 30, "-o", cost]
+    calibrate = ["calibrate", run, *system, "--synchronous", "--num-requests", 30, "-o", cost]
     nowhere = call(*calibrate[:-1], tmp_path / "none" / "cost.json")
     assert (nowhere.status, nowhere.out) == (1, "")
     assert f"cost.json: there is no folder {tmp_path / 'none'}" in nowhere.err
