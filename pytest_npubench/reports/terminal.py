@@ -164,7 +164,7 @@ def next_lines(
     if (meant := next(red, None)) is not None:
         named = f"--regressed {quote(meant['case'])} --reason TEXT"
         steps["regressed"] = (f"{accept} {named}", "slower on purpose")
-    steps["report"] = (f"npubench report {path} -o report.html", "the same with charts")
+    steps["report"] = (f"npubench show {path} --html -o report.html", "the same with charts")
     remaining = [step for name, step in steps.items() if name not in done]
     longest = max(len(command) for command, _ in remaining)
     with_words = [f"  {command.ljust(longest)}  # {what}" for command, what in remaining]

@@ -197,7 +197,7 @@ def test_a_suite_is_three_files_and_an_entry_point(project: Project, outside: Pa
     assert "warning: fake: what fits is unknown here: " in fit.stderr, "only a conftest knows its shapes"
     project.run(*arguments, env=env).assert_outcomes(passed=1, failed=1)
     assert project.cases()["pings/ping/fake-none-b1-size1"]["metrics"]["ping_s"]["verdict"] is not None
-    replayed = npubench(project, "report", str(project.journal_path), "-o", "later.html", path=project.root)
+    replayed = npubench(project, "show", "--html", str(project.journal_path), "-o", "later.html", path=project.root)
     assert replayed.returncode == 0, replayed.stderr
     assert "ping of 5" in (project.root / "later.html").read_text(encoding="utf-8"), "without the suite installed"
 

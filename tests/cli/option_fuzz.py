@@ -83,7 +83,7 @@ WORKING: Mapping[tuple[str, ...], Mapping[str, Sequence[str]]] = {
         "length": ["64"],
         "any_fingerprint": [],
     },
-    ("report",): {"journal": ["journal.jsonl"], "output": ["made.html"]},
+    ("show",): {"journal": ["journal.jsonl"], "output": ["made.txt"]},
     ("baseline", "accept"): {"journal": ["journal.jsonl"]},
     ("baseline", "show"): {"case": ["buckets/profile/cpu-tiny-llama-b1-bucket128"]},
     ("baseline", "reset"): {"cases": ["no/such/*"], "reason": ["tried"]},

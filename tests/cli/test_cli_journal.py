@@ -54,6 +54,6 @@ def test_other_commands_go_on_without_a_damaged_session_and_say_so(call, path, t
     assert "".join(left_out.split()) in "".join(call("compare", str(path), str(other)).out.split())  # lines are wrapped
     done = call("baseline", "accept", str(path), "--baselines", str(tmp_path / "baselines"))
     assert done.out.startswith("accepted 1 case"), done.err
-    done = call("report", str(path), "-o", str(tmp_path / "report.html"))
+    done = call("show", "--html", str(path), "-o", str(tmp_path / "report.html"))
     assert done.status == 0
     assert "is damaged, 1 session left out" in (tmp_path / "report.html").read_text()

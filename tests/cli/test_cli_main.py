@@ -35,11 +35,10 @@ NAMES = (
     "load",
     "partition",
     "show",
-    "report",
-    "trace",
     "baseline",
     "journal",
     "history",
+    "site",
     "compare",
     "ab",
     "bisect",
@@ -82,7 +81,7 @@ COMMAND_MODULES = "sorted({command.module for command in commands().values()} & 
 
 @pytest.mark.parametrize(
     ("line", "imported"),
-    [("['--help']", []), ("['--version']", []), ("['trace', '--help']", ["trace"]), ("['probee']", [])],
+    [("['--help']", []), ("['--version']", []), ("['show', '--help']", ["show"]), ("['probee']", [])],
 )
 def test_only_the_command_that_is_called_is_imported(line: str, imported: list[str]) -> None:
     source = (
@@ -110,7 +109,7 @@ def test_every_command_has_help_with_an_example_that_it_understands(name: str, c
     assert cli.make_parser().parse_args(arguments).run is not None
 
 
-@pytest.mark.parametrize("arguments", [(), ("prob",), ("report",), ("profile", "--journal", "x")])
+@pytest.mark.parametrize("arguments", [(), ("prob",), ("show", "--html"), ("profile", "--journal", "x")])
 def test_a_command_line_that_cannot_be_understood_is_status_2(arguments: tuple[str, ...], call: Run) -> None:
     answer = call(*arguments)
     assert answer.status == 2
@@ -119,7 +118,7 @@ def test_a_command_line_that_cannot_be_understood_is_status_2(arguments: tuple[s
 
 
 def test_an_error_is_one_line_even_where_a_name_has_two(call: Run) -> None:
-    assert "two lines" in call("report", "two\nlines", "-o", "report.html").error
+    assert "two lines" in call("show", "--html", "two\nlines", "-o", "report.html").error
     assert "two lines" in call("hardware", "--check", "two\nlines").error
 
 

@@ -1,4 +1,4 @@
-"""npubench report: which session it takes, and what it says where it cannot."""
+"""npubench show --html: which session it takes, and what it says where it cannot."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _ids(path: Path) -> set[str]:
 
 def test_the_latest_session_with_cases(journal: Path, call: Run, tmp_path: Path) -> None:
     target = tmp_path / "report.html"
-    answer = call("report", journal, "-o", target)
+    answer = call("show", "--html", journal, "-o", target)
     assert answer.status == 0
     assert answer.out.startswith(f"wrote {target}: 9 cases of session ")
     assert all("-b4" in name for name in _ids(target))
@@ -33,8 +33,8 @@ def test_a_session_without_cases_is_passed_over(call: Run, tmp_path: Path) -> No
     session = write_run(path, measure(make_plan()))
     with open_journal(path) as writer:
         empty = writer.session
-    assert session in call("report", path, "-o", target).out
-    error = call("report", path, "-o", target, "--session", empty).error
+    assert session in call("show", "--html", path, "-o", target).out
+    error = call("show", "--html", path, "-o", target, "--session", empty).error
     assert f"no session {empty!r} has cases; sessions with cases: {session}" in error
 
 
@@ -42,7 +42,7 @@ def test_a_session_by_its_id(call: Run, tmp_path: Path) -> None:
     path, target = tmp_path / "journal.jsonl", tmp_path / "report.html"
     first = write_run(path, measure(make_plan(1)))
     write_run(path, measure(make_plan(4)))
-    assert call("report", path, "-o", target, "--session", first).status == 0
+    assert call("show", "--html", path, "-o", target, "--session", first).status == 0
     assert all("-b1" in name for name in _ids(target))
 
 
@@ -55,7 +55,7 @@ def test_the_workers_of_one_run_are_one_report(call: Run, tmp_path: Path) -> Non
         for one, other in zip(*(records for _, records in sides), strict=True):
             left.append({"record": "case", **one})
             right.append({"record": "case", **other})
-    answer = call("report", path, "-o", target)
+    answer = call("show", "--html", path, "-o", target)
     assert "18 cases" in answer.out
     assert {name.split("-")[3] for name in _ids(target)} == {"b1", "b4"}
 
@@ -67,19 +67,19 @@ def judge_with(writer: object, batch_size: int) -> list[dict[str, object]]:
 
 def test_what_cannot_be_reported(call: Run, tmp_path: Path) -> None:
     target = tmp_path / "report.html"
-    assert "No such file" in call("report", tmp_path / "none.jsonl", "-o", target).error
+    assert "No such file" in call("show", "--html", tmp_path / "none.jsonl", "-o", target).error
     (tmp_path / "empty.jsonl").touch()
     assert (
         "no session has cases; sessions with cases: none"
-        in call("report", tmp_path / "empty.jsonl", "-o", target).error
+        in call("show", "--html", tmp_path / "empty.jsonl", "-o", target).error
     )
     path = tmp_path / "journal.jsonl"
     write_run(path, measure(make_plan()))
     assert (
         f"{tmp_path / 'none' / 'r.html'}: No such file"
-        in call("report", path, "-o", tmp_path / "none" / "r.html").error
+        in call("show", "--html", path, "-o", tmp_path / "none" / "r.html").error
     )
-    assert f"{tmp_path}: Is a directory" in call("report", path, "-o", tmp_path).error
+    assert f"{tmp_path}: Is a directory" in call("show", "--html", path, "-o", tmp_path).error
     assert not target.exists()
 
 
@@ -88,20 +88,5 @@ def test_without_the_extra_it_says_what_to_install(
 ) -> None:
     monkeypatch.delitem(sys.modules, "pytest_npubench.reports.html", raising=False)
     monkeypatch.setitem(sys.modules, "jinja2", None)
-    error = call("report", journal, "-o", tmp_path / "report.html").error
+    error = call("show", "--html", journal, "-o", tmp_path / "report.html").error
     assert "jinja2 is not installed: pip install pytest-npubench[report]" in error
-
-
-def test_two_journals_stand_side_by_side(call: Run, tmp_path: Path) -> None:
-    old, new, target = tmp_path / "old.jsonl", tmp_path / "new.jsonl", tmp_path / "page.html"
-    for path in (old, new):
-        write_run(path, measure(make_plan()))
-    answer = call("report", old, new, "-o", target)
-    assert answer.status == 0
-    told = call("report", old, new, "-o", target, "--json").json
-    assert (told["format"], told["old"], told["new"]) == ("npubench-comparison-written", str(old), str(new))
-    assert f"wrote {told['output']}: {told['num_compared']} metrics of " in answer.out
-    page = read(target.read_text(encoding="utf-8"))
-    assert "undecided" in page.one("h1").text  # one session a side is too few to decide
-    assert {str(old), str(new)} <= {fact.text.split(" ")[0] for fact in page.all("dd")}
-    assert "buckets/profile/cpu-tiny-llama-b1-bucket128" in {row[0] for row in rows(page.all("table")[-1])}

@@ -22,7 +22,7 @@ from .option_fuzz import confined, fill
 HOSTILE = "x\x1b]0;t\x07\x1b[2J\x9b2J\x00\x7f\r\n::error::##[error]##vso[x][/INST][int8]\u202e\u2066\u200b\u2028\ufeff"
 NAME = HOSTILE.replace("/", "").replace("\0", "")
 LINES = (
-    ("report", "journal.jsonl", "-o", f"{NAME}.html"),
+    ("show", "--html", "journal.jsonl", "-o", f"{NAME}.html"),
     ("show", "journal.jsonl"),
     ("show", "journal.jsonl", "--verbose"),
     ("show", "journal.jsonl", "--json"),
@@ -34,7 +34,7 @@ LINES = (
     ("history", "list", "--history", f"{NAME}.db"),
     ("baseline", "accept", "clean.jsonl", "--baselines", NAME),
     ("workloads", f"{NAME}.csv"),
-    ("report", "journal.jsonl", "-o", "made.html"),
+    ("show", "--html", "journal.jsonl", "-o", "made.html"),
     ("profile", "--journal", "journal.jsonl", "--campaign", HOSTILE, "-o", "made.json"),
     ("profile", "--journal", "journal.jsonl", "--campaign", "none", "-o", "made.json"),
     ("predict", "profile.json", "--input-tokens", "100", "--output-tokens", "60"),

@@ -86,8 +86,8 @@ def test_what_is_allowed_is_said(
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        (("report", "n" * 300, "-o", "x.html"), "File name too long"),
-        (("report", "journal.jsonl", "-o", "n" * 300), "File name too long"),
+        (("show", "--html", "n" * 300, "-o", "x.html"), "File name too long"),
+        (("show", "--html", "journal.jsonl", "-o", "n" * 300), "File name too long"),
         (("workloads", "n" * 300 + ".csv"), "no workload is named"),
         (("hardware", "--check", "n" * 300 + ".toml"), "File name too long"),
         (("history", "list", "--history", "n" * 300 + ".db"), "ile"),

@@ -1,4 +1,4 @@
-"""npubench trace: what a journal's rounds hold stands in the trace, each once, where it was measured."""
+"""npubench show --trace: what a journal's rounds hold stands in the trace, each once, where it was measured."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Run = Callable[..., Answer]
 
 def traced(call: Run, journal: Path, target: Path) -> tuple[list[Any], dict[int, str], dict[tuple[int, int], str]]:
     """All events but the names, and the names of processes and threads."""
-    answer = call("trace", journal, "-o", target)
+    answer = call("show", "--trace", journal, "-o", target)
     assert answer.status == 0, answer.err
     events = json.loads(target.read_text(encoding="utf-8"))["traceEvents"]
     spans = sum(event["ph"] == "X" for event in events)
@@ -125,7 +125,7 @@ def test_a_trace_is_not_written_over_its_journal(call: Run, tmp_path: Path) -> N
     path = tmp_path / "journal.jsonl"
     write_run(path, measure(make_plan()))
     before = path.read_bytes()
-    assert "is the file that is read" in call("trace", path, "-o", path).error
+    assert "is the file that is read" in call("show", "--trace", path, "-o", path).error
     assert path.read_bytes() == before
-    assert "No such file" in call("trace", path, "-o", tmp_path / "none" / "trace.json").error
-    assert call("trace", tmp_path / "none.jsonl", "-o", tmp_path / "trace.json").error
+    assert "No such file" in call("show", "--trace", path, "-o", tmp_path / "none" / "trace.json").error
+    assert call("show", "--trace", tmp_path / "none.jsonl", "-o", tmp_path / "trace.json").error

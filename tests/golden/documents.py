@@ -32,8 +32,6 @@ CALLS = (
     "search batch profile.json --workload lens-sharegpt --num-requests 8",
     "search buckets profile.json --workload lens-sharegpt --num-requests 8",
     "show journal.jsonl",
-    "report journal.jsonl -o made.html",
-    "trace journal.jsonl -o made.json",
     "baseline list",
     f"baseline show {CASE}",
     "journal check journal.jsonl",
