@@ -29,7 +29,7 @@ from packaging.version import InvalidVersion, Version
 
 from pytest_npubench.comparison.environments import Environment, find_environment
 from pytest_npubench.core.documents import toml_table
-from pytest_npubench.core.regular_file import SMALL_BYTES, read_text
+from pytest_npubench.core.regular_file import SMALL_BYTES, read_text, replace_text
 from pytest_npubench.errors import ConfigError, EnvironmentUnusableError
 from pytest_npubench.processes import guarded
 
@@ -168,7 +168,7 @@ def lay_over(folder: Path) -> Path:
     packages = Path(_run([str(python), "-I", "-c", asked], f"environment {folder}").strip())
     below = [*site.getsitepackages(), *([site.getusersitepackages()] if site.ENABLE_USER_SITE else [])]
     lines = [f"import site; site.addsitedir({path!r})\n" for path in below]
-    (packages / LAYER).write_text("".join(lines), encoding="utf-8")
+    replace_text(packages / LAYER, "".join(lines))
     return python
 
 

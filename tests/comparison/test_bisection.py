@@ -41,7 +41,7 @@ class Gate:
             margin=None,
             processes=(),
         )
-        side = Described(label="", num_sessions=num_pairs)
+        side = Described(label="", num_sessions=num_pairs, first_at="", last_at="")
         return Comparison(
             old=side, new=side, stack=(), canary=None, canaries=(), answers=(), suites=(),
             rows=(Row(definition=metric, verdict=verdict),), only_old=(), only_new=(), notes=(),
