@@ -47,8 +47,9 @@ OF_REQUESTS = """request_id id scheduled_ts num_preemptions error errors success
     first_token_latency is_corrupted e2e ttft tpot latency"""
 OF_ENGINES = """schema_version model model_name model_id served_model_name tokenizer tokenizer_id tokenizer_mode
     revision vllm_version engine date time timestamp host hostname gpu gpu_name hardware notes workload dataset
-    num_requests seed load_format download_dir trust_remote_code skip_tokenizer_init disable_log_stats
-    disable_log_requests max_model_len swap_space distributed_executor_backend hf_overrides"""
+    num_requests dataset_path dataset_hash started_at finished_at tick_seconds seed load_format download_dir
+    trust_remote_code skip_tokenizer_init disable_log_stats disable_log_requests
+    max_model_len swap_space distributed_executor_backend hf_overrides"""
 OF_BENCHMARKS = """endpoint_type backend label num_prompts request_rate burstiness max_concurrency duration completed
     failed total_input_tokens total_output_tokens request_throughput request_goodput request_goodput: output_throughput
     total_token_throughput max_output_tokens_per_s max_concurrent_requests generated_texts rtfx ramp_up_strategy

@@ -36,6 +36,12 @@ META: dict[str, Any] = {
     "model": "org/name",
     "vllm_version": "0.19.0",
     "seed": 7,
+    "dataset_path": "sharegpt.jsonl",
+    "dataset_hash": "05e48b32",
+    "num_requests": 1,
+    "started_at": "2026-01-01T00:00:00Z",
+    "finished_at": "2026-01-01T00:01:00Z",
+    "tick_seconds": 0.5,
     "engine_kwargs": {
         "tensor_parallel_size": 2,
         "pipeline_parallel_size": 2,
