@@ -239,5 +239,5 @@ def _clock(duration_s: float) -> str:
 
 
 def _environment() -> dict[str, str]:
-    """Returns a step of GitHub Actions is told what came of the comparison, and not each of its runs."""
+    """Returns the environment without the summary of a step of GitHub Actions, which the comparison alone writes."""
     return {name: value for name, value in os.environ.items() if name != "GITHUB_STEP_SUMMARY"}

@@ -76,5 +76,5 @@ def test_a_pull_request_is_compared_with_its_base(
     if is_measured:
         assert f"{base[:10]} (Change 0) (3 sessions)" in comment
         assert (Path("npubench-ab") / "comparison.html").exists()
-    pairs = Path("npubench-ab") / "work" / "pairs"
+    pairs = Path("npubench-ab") / "sides" / "pairs"
     assert len(list(pairs.glob("*/pair-*.jsonl"))) == (6 if is_measured else 2)
