@@ -158,9 +158,10 @@ def test_both_clients_see_the_known_times_and_no_earlier_ones(bench, clients, se
         for block in (ours, theirs):
             assert block.figures_s["mean TTFT"] >= servers.KNOWN_TTFT_S
             assert block.figures_s["median TTFT"] >= servers.KNOWN_TTFT_S
-    # a client may differ from the other by chance, or by less than a twentieth of what is to be seen
+    # more than a twentieth, and more than chance; a client that sees the first token sooner, though never too soon, is the better one
     for figure, ratio in bench.ratios(pairs).items():
-        assert ratio.agrees or 0.95 < ratio.value < 1.05, (figure, ratio)
+        assert ratio.low < 1.05, (figure, ratio)
+        assert ratio.high > 0.95 or "TTFT" in figure, (figure, ratio)
 
 
 def test_both_clients_ask_vllm_for_the_same_and_get_it(bench, clients, servers, folder, vllm_client):
