@@ -1,5 +1,5 @@
 # make bench: measure this machine's CPU (quick profile). make test: the project's tests without the
-# soaks, in minutes; make test TESTS=tests/cli: those of a folder. make test-all: all of them, but for those of EXCEPT.
+# soaks, in minutes; make test TESTS=tests/cli: those of a folder; EXCEPT=tests/crash: all others. make test-all: soaks too.
 # make lint: style, types, layers, workflows.
 # make docs: the site of docs/ into build/site; a link that leads nowhere ends it.
 # make pictures: those of README and docs anew, from real runs here.
@@ -39,7 +39,7 @@ bench: $(VENV)/.bench
 	$(BIN)/python -m pytest -m cpu suites/ --npubench-report $(REPORT) --npubench-disturbed mark $(BRIEF)
 
 test: $(VENV)/.test
-	$(BIN)/python -m pytest $(TESTS) -m "not soak" $(WORKERS)
+	$(BIN)/python -m pytest $(TESTS) $(EXCEPT:%=--ignore=%) -m "not soak" $(WORKERS)
 
 test-all: $(VENV)/.test
 	$(BIN)/python -m pytest $(TESTS) $(EXCEPT:%=--ignore=%) --hypothesis-profile=soak $(WORKERS)
