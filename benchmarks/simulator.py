@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pytest_npubench.core.hardware_reader import default_directory
 from pytest_npubench.engines.kv_capacity import default_kv_capacity_tokens
 from pytest_npubench.engines.shapes import decoder_shape
-from pytest_npubench.extensions.planning.cli.simulation import System, arriving, drawn_lengths, simulate
+from pytest_npubench.extensions.planning.cli.simulation import System, arriving, simulate
 from pytest_npubench.extensions.planning.virtual.router import sampled_router
 from pytest_npubench.serving.metrics import summarize
 from pytest_npubench.suites.hardware_files import load_all
@@ -33,7 +33,7 @@ def main(num_requests: int) -> None:
     shape, spec = decoder_shape("qwen3-30b-a3b"), load_all([default_directory()])["nvidia-h100"]
     capacity = default_kv_capacity_tokens(shape, spec, tensor_parallel=2, dtype="bf16")
     system = System(shape=shape, spec=spec, tensor_parallel=2, dtype="bf16", kv_capacity_tokens=capacity, seed=0)
-    lengths = drawn_lengths(workload("layered-arxiv"), num_requests, seed=0, most_tokens=capacity // 8)
+    lengths = workload("layered-arxiv").sample(num_requests, seed=0, max_total_tokens=capacity // 8)
     requests = arriving(lengths.requests, rate_per_s=RATE_PER_S, cv=None, seed=0)
     router_s = _seconds(lambda: sampled_router(shape, 0))
     print(f"router: {router_s:.3f} s, sampled once a process, not counted below")
@@ -58,7 +58,7 @@ def chat(num_requests: int) -> None:
     shape, spec = decoder_shape("qwen3-8b"), load_all([default_directory()])["nvidia-h100"]
     capacity = default_kv_capacity_tokens(shape, spec, tensor_parallel=1, dtype="bf16")
     system = System(shape=shape, spec=spec, tensor_parallel=1, dtype="bf16", kv_capacity_tokens=capacity, seed=0)
-    lengths = drawn_lengths(workload("lens-sharegpt"), num_requests, seed=0, most_tokens=capacity // 8)
+    lengths = workload("lens-sharegpt").sample(num_requests, seed=0, max_total_tokens=capacity // 8)
     print("arriving/s  requests a second of the processor")
     for rate_per_s in CHAT_RATES_PER_S:
         requests = arriving(lengths.requests, rate_per_s=rate_per_s, cv=None, seed=0)

@@ -258,9 +258,8 @@ class _Rows:
 
 def _lack(row: Mapping[str, Any]) -> str:
     """Why nothing can be learned from a request; empty where it was measured."""
-    if row.get("error") or row.get("success") is False or row.get("finish_reason") in ("abort", "error"):
-        return FAILED
-    if row.get("output_toks") == 0:
+    has_failed = row.get("error") or row.get("success") is False or row.get("finish_reason") in ("abort", "error")
+    if has_failed or row.get("output_toks") == 0:
         return FAILED
     arrival_s, first_s, last_s = (row.get(name, "") for name in ("queued_ts", "first_token_ts", "last_token_ts"))
     if arrival_s is not None and first_s in (None, 0, arrival_s):
@@ -284,15 +283,8 @@ def _run(
         )
     ordered = sorted(rows.requests, key=lambda request: request.arrival_s)
     zero_s = ordered[0].arrival_s
-    moved = tuple(
-        replace(
-            request,
-            arrival_s=request.arrival_s - zero_s,
-            first_token_s=request.first_token_s - zero_s,
-            last_token_s=request.last_token_s - zero_s,
-        )
-        for request in ordered
-    )
+    times = ("arrival_s", "first_token_s", "last_token_s")
+    moved = tuple(replace(request, **{name: getattr(request, name) - zero_s for name in times}) for request in ordered)
     lost = (f"{num_lost} of {there} requests are left out: {reasons}",) if num_lost else ()
     doubts = (*lost, *rows.unread, *unread)
     return MeasuredRun(source=str(path), requests=moved, engine=engine, stack=stack, doubts=doubts)
@@ -303,10 +295,7 @@ def _unread(path: Path, table: Mapping[str, Any], read: Collection[str]) -> tupl
     keys = [
         name
         for name, value in table.items()
-        if name not in read
-        and name not in WITHOUT_EFFECT
-        and not name.startswith(SUMMARIES)
-        and not _is_neutral(name, value)
+        if name not in WITHOUT_EFFECT.union(read) and not name.startswith(SUMMARIES) and not _is_neutral(name, value)
     ]
     return (f"{path.name}: {', '.join(keys)}: not read, whatever that changes",) if keys else ()
 
@@ -390,9 +379,8 @@ def _benchmark_row(prompt: Any, output: Any, ttft_s: Any, gaps_s: Any, start_s: 
     first_s = start_s + ttft_s if (ttft_s := OPEN_JSON.value(float | None, ttft_s, "ttfts")) else None
     gaps_s = OPEN_JSON.value(tuple[float, ...] | None, gaps_s, "itls")
     last_s = None if first_s is None or (output and output > 1 and not gaps_s) else first_s + sum(gaps_s or ())
-    values = (prompt, output, start_s, first_s, last_s)
     names = ("input_toks", "output_toks", "queued_ts", "first_token_ts", "last_token_ts")
-    return dict(zip(names, values, strict=True))
+    return dict(zip(names, (prompt, output, start_s, first_s, last_s), strict=True))
 
 
 def _json(path: Path) -> Any:

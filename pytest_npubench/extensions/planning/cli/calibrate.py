@@ -143,7 +143,8 @@ def _fit_requests(arguments: argparse.Namespace, other: CostFile | None) -> tupl
     )
     served = _served(system, settings, measured, calibration.best)
     simulated = _latencies(served)
-    errors = _errors(simulated[number:], times[number:])
+    others = zip(METRICS, simulated[number:].T, times[number:].T, strict=True)
+    errors = {name: error for latency in others for name, error in _spread(*latency).items()}
     off = dict(zip(METRICS, _residuals(simulated[:number], times[:number]).T, strict=True))
     until_s = measured.requests[number - 1].last_token_s
     kept = system.kv_dtype or system.dtype
@@ -181,28 +182,19 @@ def _fit_iterations(arguments: argparse.Namespace, other: CostFile | None) -> tu
     shape = named_or_read(arguments.model)
     # our own loop plans an iteration when the one before has ended, and frees what is preempted
     engine, unread = EngineArguments(keeps_blocks=False, is_asynchronous=False), tuple[str, ...]()
-    if not is_journal(arguments.source):
+    of_journal = is_journal(arguments.source)
+    if not of_journal:
         arguments.kv_capacity = arguments.kv_capacity or stated_capacity(arguments.source)
         engine, unread = stated_engine(arguments.source)
     system = _system(arguments, engine)
     kept = system.kv_dtype or system.dtype
     token_bytes = shape.kv_bytes_per_token(dtype_bytes(kept))
-    rounds = (
-        rounds_of(arguments.source, shape)
-        if is_journal(arguments.source)
-        else [
-            {
-                "": SeenIterations(
-                    logged_iterations(
-                        arguments.source,
-                        shape,
-                        kv_token_bytes=token_bytes,
-                        kv_capacity_tokens=system.kv_capacity_tokens,
-                    )
-                )
-            }
-        ]
-    )
+    if of_journal:
+        rounds = rounds_of(arguments.source, shape)
+    else:
+        capacity = system.kv_capacity_tokens
+        log = logged_iterations(arguments.source, shape, kv_token_bytes=token_bytes, kv_capacity_tokens=capacity)
+        rounds = [{"": SeenIterations(log)}]
     blocks = [
         {
             name: samples_of(one.log, shape, kv_token_bytes=token_bytes, arrivals_s=one.arrivals_s)
@@ -223,7 +215,7 @@ def _fit_iterations(arguments: argparse.Namespace, other: CostFile | None) -> tu
     content = replace(
         _content(system, calibration, seen, str(arguments.source), number, errors),
         doubts=(*doubtful_steps, *doubtful, *unread),
-        experts=_experts(rounds, shape) if is_journal(arguments.source) else (),
+        experts=_experts(rounds, shape) if of_journal else (),
     )
     return calibration, content, f"the first {number} of {there} iterations"
 
@@ -320,9 +312,8 @@ def _content(
 
 def _say(arguments: argparse.Namespace, calibration: Calibration, content: CostFile, calibrated: str) -> None:
     say(f"from    {calibrated} of {content.source}")
-    best = calibration.best
     rows = [
-        (name, f"{1e6 * getattr(best, name):.4g} us", f"{middle:.2f}", f"{low:.2f} to {high:.2f}")
+        (name, f"{1e6 * getattr(calibration.best, name):.4g} us", f"{middle:.2f}", f"{low:.2f} to {high:.2f}")
         for name, (middle, low, high) in calibration.factors().items()
     ]
     print(columns([("term", "seconds", "over peak" if arguments.hardware else "over first fit", "90 %"), *rows]))
@@ -386,12 +377,7 @@ def _served(system: System, settings: dict[str, Setting], measured: MeasuredRun,
 def _latencies(served: ServingResult) -> npt.NDArray[np.float64]:
     import numpy as np
 
-    rows = []
-    for record in served.records:
-        first_s, last_s = record.token_times_s[0], record.token_times_s[-1]
-        gaps = max(1, len(record.token_times_s) - 1)
-        rows.append((first_s - record.arrival_s, last_s - record.arrival_s, (last_s - first_s) / gaps))
-    return np.array(rows)
+    return np.array([[one.ttft_s, one.e2e_latency_s, one.tpot_s or 0.0] for one in served.records])
 
 
 def _residuals(predicted: npt.NDArray[np.float64], measured: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
@@ -401,12 +387,6 @@ def _residuals(predicted: npt.NDArray[np.float64], measured: npt.NDArray[np.floa
     usable = (predicted > 0) & (measured > 0)
     errors: npt.NDArray[np.float64] = np.full(measured.shape, np.nan)
     return np.log(np.divide(predicted, measured, out=errors, where=usable), out=errors)
-
-
-def _errors(simulated: npt.NDArray[np.float64], measured: npt.NDArray[np.float64]) -> dict[str, float]:
-    """Of TTFT, E2E and TPOT."""
-    columns = zip(METRICS, simulated.T, measured.T, strict=True)
-    return {name: error for column in columns for name, error in _spread(*column).items()}
 
 
 def _spread(name: str, predicted: npt.NDArray[np.float64], measured: npt.NDArray[np.float64]) -> dict[str, float]:

@@ -176,10 +176,10 @@ def _evaluated(candidate: Candidate, goal: Goal, rate_per_s: float, at_least: fl
 @lru_cache(maxsize=8)
 def _requests(goal: Goal, most_tokens: int | None, rate_per_s: float) -> tuple[ServingRequest, ...]:
     """The same for all settings, whatever their KV caches hold."""
-    from pytest_npubench.extensions.planning.cli.simulation import arriving, drawn_lengths
+    from pytest_npubench.extensions.planning.cli.simulation import arriving
     from pytest_npubench.workloads import workload
 
-    lengths = drawn_lengths(workload(goal.workload), goal.num_requests, seed=goal.seed, most_tokens=most_tokens)
+    lengths = workload(goal.workload).sample(goal.num_requests, seed=goal.seed, max_total_tokens=most_tokens)
     return arriving(lengths.requests, rate_per_s=rate_per_s, cv=None, seed=goal.seed)
 
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,13 +28,11 @@ from pytest_npubench.cli.arguments import (
     token_count,
     whole_number,
 )
-from pytest_npubench.core.clock import perf_counter
 from pytest_npubench.errors import ConfigError, NpubenchError
 from pytest_npubench.extensions.planning.cli.simulated_metrics import (
-    banded,
     beside,
     measured_metrics,
-    metrics_of,
+    simulated_run,
     winners,
 )
 from pytest_npubench.extensions.planning.cli.system_options import (
@@ -59,19 +56,9 @@ if TYPE_CHECKING:
     from pytest_npubench.serving.request import ServingRequest
     from pytest_npubench.serving.result import ServingResult
     from pytest_npubench.serving.settings import Setting
-    from pytest_npubench.workloads.sampling import LengthSample
 
-DEFINITION = (
-    "no device ran: every time is on a virtual clock, from bytes and operations over the hardware file's peaks "
-    "(docs/scheduling.md)"
-)
-CALIBRATED = (
-    "no device ran: every time is on a virtual clock, from a cost calibrated on {source}, with 90 % bands "
-    "(docs/scheduling.md)"
-)
-OF_FILES = (
-    "no device ran: every time is on a virtual clock, from the iterations that {source} tells of (docs/scheduling.md)"
-)
+    Load = tuple[float | None, tuple[ServingRequest, ...]]  # requests as they arrive, and their rate
+
 group_count = whole_number(1024)
 LEAST_CV, MOST_CV = 0.01, 100.0
 # settings with an option of their own, the others have --set; a static batch is as large as the device takes
@@ -211,8 +198,7 @@ def simulated(arguments: argparse.Namespace) -> dict[str, Any]:
     system, calibration = _system(arguments, served.engine if served else None)
     slo, slo_source = _slo(arguments, system.spec)
     about, loads = _served(system, served) if served else _drawn(arguments, system.most_tokens)
-    is_stamped = served is not None and served.is_stamped
-    system = replace(system, is_stamped=is_stamped, prefill_devices=arguments.prefill_devices)
+    system = replace(system, is_stamped=bool(served and served.is_stamped), prefill_devices=arguments.prefill_devices)
     against = measured_run(arguments.against) if arguments.against else None
     measured = measured_metrics(against) if against else {}
     engine = (served and served.engine) or EngineArguments()
@@ -221,7 +207,7 @@ def simulated(arguments: argparse.Namespace) -> dict[str, Any]:
     runs, results = [], {}
     for rate_per_s, requests in loads:
         for policy, chosen in settings.items():
-            run, result = _run(system, policy, chosen, rate_per_s, requests, slo, calibration)
+            run, result = simulated_run(system, policy, chosen, rate_per_s, requests, slo, calibration)
             runs.append(beside(run, measured))
             results[policy if len(loads) == 1 else f"{policy} at {rate_per_s:g}/s"] = result
     answer = {
@@ -252,9 +238,12 @@ def simulated(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _definition(cost: Sequence[Path] | None, calibration: CostFile | None) -> str:
+    origin = "bytes and operations over the hardware file's peaks"
     if calibration:
-        return CALIBRATED.format(source=calibration.source)
-    return DEFINITION if cost is None else OF_FILES.format(source=", ".join(map(str, cost)))
+        origin = f"a cost calibrated on {calibration.source}, with 90 % bands"
+    elif cost is not None:
+        origin = f"the iterations that {', '.join(map(str, cost))} tells of"
+    return f"no device ran: every time is on a virtual clock, from {origin} (docs/scheduling.md)"
 
 
 def _write_files(
@@ -286,42 +275,6 @@ def _write_files(
             write(meta_path(path), about)
 
 
-def _run(
-    system: System,
-    policy: str,
-    settings: dict[str, Any],
-    rate_per_s: float | None,
-    requests: tuple[ServingRequest, ...],
-    slo: Slo | None,
-    calibration: CostFile | None,
-) -> tuple[dict[str, Any], ServingResult]:
-    from pytest_npubench.extensions.planning.cli.simulation import simulate
-
-    started_s = perf_counter()
-    result = simulate(system, policy, settings, requests)
-    took_s = perf_counter() - started_s
-    metrics = metrics_of(system, result, slo)
-    values = {metric.name: metric.value for metric in metrics}
-    served_s = result.ended_s - result.started_s
-    asked = "as replayed" if rate_per_s is None else f"at {rate_per_s:g} requests/s"
-    print(
-        f"{policy} {asked}: {len(requests)} requests, {served_s:.1f} s simulated in {took_s:.2f} s",
-        file=sys.stderr,
-        flush=True,
-    )
-    run = {
-        "policy": policy,
-        "settings": dict(result.settings),
-        "rate_per_s": rate_per_s,
-        "realised_rate_per_s": values["realised_rate_per_s"],
-        "realised_cv": values["realised_cv"],
-        "metrics": [asdict(metric) for metric in metrics],
-    }
-    if calibration is not None:
-        run |= banded(system, policy, settings, requests, slo, calibration, result, metrics)
-    return run, result
-
-
 def _system(arguments: argparse.Namespace, engine: EngineArguments | None) -> tuple[System, CostFile | None]:
     """What no option says is taken from the run's engine, where it is known. Raises as system_of, calibrated_system and
     uncalibrated_cost."""
@@ -337,9 +290,7 @@ def _system(arguments: argparse.Namespace, engine: EngineArguments | None) -> tu
     return replace(system, cost=uncalibrated_cost(arguments.cost, system.shape)), None
 
 
-def _served(
-    system: System, run: MeasuredRun
-) -> tuple[dict[str, Any], list[tuple[float | None, tuple[ServingRequest, ...]]]]:
+def _served(system: System, run: MeasuredRun) -> tuple[dict[str, Any], list[Load]]:
     """Raises ConfigError as check_lengths."""
     from pytest_npubench.extensions.planning.cli.simulation import check_lengths
 
@@ -354,13 +305,22 @@ def _served(
     return about, [(None, run.load())]
 
 
-def _drawn(
-    arguments: argparse.Namespace, most_tokens: int
-) -> tuple[dict[str, Any], list[tuple[float | None, tuple[ServingRequest, ...]]]]:
+def _drawn(arguments: argparse.Namespace, most_tokens: int) -> tuple[dict[str, Any], list[Load]]:
+    from pytest_npubench.extensions.planning.cli.simulation import arriving, arriving_at, replayed_rows
+    from pytest_npubench.serving.arrivals import replay
     from pytest_npubench.workloads import workload
 
     lengths = workload(arguments.workload, time_unit=arguments.time_unit, block_tokens=arguments.block_tokens)
-    sample, loads = _loads(arguments, most_tokens, lengths)
+    num_requests, seed = arguments.num_requests, arguments.seed
+    if arguments.replay:
+        sample = replayed_rows(lengths, num_requests, most_tokens=most_tokens)
+        assert sample.arrival_s is not None
+        loads: list[Load] = [(None, arriving_at(replay(sample.arrival_s), sample.requests, sample.content))]
+    else:
+        sample = lengths.sample(num_requests, seed=seed, max_total_tokens=most_tokens)
+        loads = [
+            (rate, arriving(sample.requests, rate_per_s=rate, cv=arguments.cv, seed=seed)) for rate in arguments.rate
+        ]
     about = {
         "name": lengths.name,
         "source": lengths.source,
@@ -378,25 +338,6 @@ def _slo(arguments: argparse.Namespace, spec: HardwareSpec | None) -> tuple[Slo 
         return Slo(ttft_s=arguments.slo_ttft, tbt_s=arguments.slo_tbt), "the command line"
     limits = spec.slo_for(arguments.model, arguments.workload) if spec else None
     return (Slo(ttft_s=limits.ttft_s, tbt_s=limits.tbt_s), limits.source) if limits else (None, "")
-
-
-def _loads(
-    arguments: argparse.Namespace, most_tokens: int, lengths: Any
-) -> tuple[LengthSample, list[tuple[float | None, tuple[ServingRequest, ...]]]]:
-    """The sample of lengths, and for each rate the requests as they arrive."""
-    from pytest_npubench.extensions.planning.cli.simulation import arriving, arriving_at, drawn_lengths, replayed_rows
-    from pytest_npubench.serving.arrivals import replay
-
-    num_requests = arguments.num_requests
-    if arguments.replay:
-        rows = replayed_rows(lengths, num_requests, most_tokens=most_tokens)
-        assert rows.arrival_s is not None
-        return rows, [(None, arriving_at(replay(rows.arrival_s), rows.requests, rows.content))]
-    sample = drawn_lengths(lengths, num_requests, seed=arguments.seed, most_tokens=most_tokens)
-    return sample, [
-        (rate, arriving(sample.requests, rate_per_s=rate, cv=arguments.cv, seed=arguments.seed))
-        for rate in arguments.rate
-    ]
 
 
 def _settings(policy: str, arguments: argparse.Namespace, engine: EngineArguments) -> dict[str, Any]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from math import isfinite
 from typing import TYPE_CHECKING, Any
+
+from pytest_npubench.core.clock import perf_counter
 
 if TYPE_CHECKING:
     from pytest_npubench.extensions.planning.cli.simulation import System
@@ -21,7 +24,44 @@ ATTAINED, LATENCY = "slo_attainment", "e2e_mean_s"
 GATED = ("ttft_mean_s", "tpot_mean_s", "e2e_mean_s")
 
 
-def metrics_of(system: System, result: ServingResult, slo: Slo | None) -> tuple[ServingMetric, ...]:
+def simulated_run(
+    system: System,
+    policy: str,
+    settings: dict[str, Any],
+    rate_per_s: float | None,
+    requests: tuple[ServingRequest, ...],
+    slo: Slo | None,
+    calibration: CostFile | None,
+) -> tuple[dict[str, Any], ServingResult]:
+    """Serves the requests on the virtual clock. Returns what came out as plain data, and the result."""
+    from pytest_npubench.extensions.planning.cli.simulation import simulate
+
+    started_s = perf_counter()
+    result = simulate(system, policy, settings, requests)
+    took_s = perf_counter() - started_s
+    metrics = _metrics_of(system, result, slo)
+    values = {metric.name: metric.value for metric in metrics}
+    served_s = result.ended_s - result.started_s
+    asked = "as replayed" if rate_per_s is None else f"at {rate_per_s:g} requests/s"
+    print(
+        f"{policy} {asked}: {len(requests)} requests, {served_s:.1f} s simulated in {took_s:.2f} s",
+        file=sys.stderr,
+        flush=True,
+    )
+    run = {
+        "policy": policy,
+        "settings": dict(result.settings),
+        "rate_per_s": rate_per_s,
+        "realised_rate_per_s": values["realised_rate_per_s"],
+        "realised_cv": values["realised_cv"],
+        "metrics": [asdict(metric) for metric in metrics],
+    }
+    if calibration is not None:
+        run |= _banded(system, policy, settings, requests, slo, calibration, result, metrics)
+    return run, result
+
+
+def _metrics_of(system: System, result: ServingResult, slo: Slo | None) -> tuple[ServingMetric, ...]:
     """What was served, in figures; with shared prefixes also how much of the prompts was cached."""
     from pytest_npubench.extensions.planning.replicas import SimulatedResult
     from pytest_npubench.serving.metrics import ServingMetric, summarize
@@ -43,7 +83,7 @@ def metrics_of(system: System, result: ServingResult, slo: Slo | None) -> tuple[
     )
 
 
-def banded(
+def _banded(
     system: System,
     policy: str,
     settings: dict[str, Any],
@@ -63,7 +103,7 @@ def banded(
     drawn: dict[str, list[float]] = {metric.name: [] for metric in metrics}
     for cost in calibration.calibration(system.shape).draws(NUM_DRAWS):
         result = simulate(replace(system, cost=cost), policy, settings, requests)
-        for metric in metrics_of(system, result, slo):
+        for metric in _metrics_of(system, result, slo):
             if metric.value is not None and isfinite(metric.value):
                 drawn[metric.name].append(metric.value)
     beyond = calibration.beyond(best.log, system.shape, system.guessed_tokens)

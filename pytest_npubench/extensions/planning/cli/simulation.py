@@ -342,11 +342,6 @@ def check_lengths(system: System, run: MeasuredRun) -> None:
             )
 
 
-def drawn_lengths(workload: Workload, num_requests: int, *, seed: int, most_tokens: int | None) -> LengthSample:
-    """A seeded sample of requests of so many tokens at most; what is longer is dropped and counted."""
-    return workload.sample(num_requests, seed=seed, max_total_tokens=most_tokens)
-
-
 def replayed_rows(trace: Workload, num_requests: int | None, *, most_tokens: int) -> LengthSample:
     """The first rows of a trace that fit, or all of them, with their arrivals. Raises WorkloadError for a trace
     without any."""

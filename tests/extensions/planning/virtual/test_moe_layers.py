@@ -13,7 +13,7 @@ from pytest_npubench.core.hardware_reader import default_directory
 from pytest_npubench.engines.kv_capacity import default_kv_capacity_tokens
 from pytest_npubench.engines.shapes import decoder_shape
 from pytest_npubench.errors import ConfigError
-from pytest_npubench.extensions.planning.cli.simulation import System, arriving, drawn_lengths, simulate
+from pytest_npubench.extensions.planning.cli.simulation import System, arriving, simulate
 from pytest_npubench.extensions.planning.virtual.cost import cost_model
 from pytest_npubench.extensions.planning.virtual.moe_layers import measured_moe_cost, table
 from pytest_npubench.extensions.planning.virtual.step_cost import PassWork, StepWork
@@ -100,7 +100,7 @@ def test_layered_prefill_wins_on_measured_layers_as_in_the_paper(hardware: str, 
     spec = SPECS[hardware]
     capacity = default_kv_capacity_tokens(SHAPE, spec, **H100)
     system = System(shape=SHAPE, spec=spec, kv_capacity_tokens=capacity, seed=0, moe_routing="power-law", **H100)
-    lengths = drawn_lengths(workload("layered-arxiv"), 60, seed=1, most_tokens=capacity).requests
+    lengths = workload("layered-arxiv").sample(60, seed=1, max_total_tokens=capacity).requests
     load = arriving(lengths, rate_per_s=rate_per_s, cv=None, seed=1)
     chunked, layered = (
         {metric.name: metric.value for metric in summarize(simulate(system, policy, {}, load), num_experts=128)}

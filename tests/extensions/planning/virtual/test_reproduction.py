@@ -17,7 +17,7 @@ from papers import published
 from pytest_npubench.core.hardware_reader import default_directory
 from pytest_npubench.engines.kv_capacity import default_kv_capacity_tokens
 from pytest_npubench.engines.shapes import decoder_shape
-from pytest_npubench.extensions.planning.cli.simulation import System, arriving, arriving_at, drawn_lengths, simulate
+from pytest_npubench.extensions.planning.cli.simulation import System, arriving, arriving_at, simulate
 from pytest_npubench.extensions.planning.virtual.cost import Attainable, cost_model
 from pytest_npubench.extensions.planning.virtual.router import sampled_router
 from pytest_npubench.serving.arrivals import replay
@@ -50,7 +50,7 @@ def served(
     system = System(shape=shape, spec=H100, tensor_parallel=devices, dtype="bf16", kv_capacity_tokens=capacity, seed=0)
     runs = []
     for seed in range(NUM_SEEDS):
-        lengths = drawn_lengths(workload(name), NUM_REQUESTS, seed=seed, most_tokens=capacity).requests
+        lengths = workload(name).sample(NUM_REQUESTS, seed=seed, max_total_tokens=capacity).requests
         arrivals = arriving(lengths, rate_per_s=rate_per_s, cv=cv, seed=seed)
         stretched = arriving_at(replay([request.arrival_s for request in arrivals], rate_per_s), lengths)
         result = simulate(system, policy, dict(settings), stretched)
