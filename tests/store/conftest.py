@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from made_records import H200, HOST
+from written_runs import WrittenRuns
 
 from pytest_npubench.store.baselines import Baselines
 from pytest_npubench.store.fingerprint import Fingerprint, FingerprintKey, HostFacts
@@ -72,3 +73,19 @@ def run_at_once() -> Callable[[Sequence[subprocess.Popen[str]]], None]:
             assert process.returncode == 0
 
     return run
+
+
+@pytest.fixture
+def runs(tmp_path: Path, fingerprint: Fingerprint) -> WrittenRuns:
+    return WrittenRuns(tmp_path, fingerprint)
+
+
+@pytest.fixture
+def name_sessions(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """name_sessions(*names) gives the next sessions these names."""
+
+    def name(*names: str) -> None:
+        left = iter(names)
+        monkeypatch.setattr("pytest_npubench.store.journal.new_id", lambda: next(left))
+
+    return name
