@@ -104,7 +104,6 @@ class _Field:
 
 
 def _fields(of: type[Visit]) -> dict[str, _Field]:
-    """Returns the fields of a visit, by name."""
     return _cached_fields(cast(Hashable, of))  # mypy takes the class for one of its records, of which some are mutable
 
 

@@ -21,7 +21,7 @@ from pytest_npubench.core.regular_file import replace_text
 from pytest_npubench.errors import StoreError
 from pytest_npubench.nightly.measure import counted_cases
 from pytest_npubench.nightly.night import STEPS, Night, Step
-from pytest_npubench.plain_text import plain, plain_lines
+from pytest_npubench.plain_text import plain, workflow_command
 from pytest_npubench.store.accept_run import GREEN
 from pytest_npubench.store.journal_reader import Record, read_journal
 
@@ -41,10 +41,7 @@ class Annotation:
     file: str | None = None
 
     def command(self) -> str:
-        """The annotation in GitHub's form: ::error file=suites/buckets/test_profile.py,title=...::the reason."""
-        properties = {"file": self.file, "title": self.title}
-        properties_text = ",".join(f"{name}={_property(value)}" for name, value in properties.items() if value)
-        return f"::{self.level} {properties_text}::{_data(self.text)}"
+        return workflow_command(self.level, self.text, file=self.file, title=self.title)
 
     def __str__(self) -> str:
         return plain(f"{self.level}: {self.title}: {self.text}")
@@ -150,21 +147,12 @@ def _append(path: str | None, text: str) -> None:
             file.write(text)
 
 
-def _data(text: str) -> str:
-    return plain_lines(text).replace("%", "%25").replace("\n", "%0A")
-
-
-def _property(text: str) -> str:
-    return _data(text).replace(":", "%3A").replace(",", "%2C")
-
-
 def cell(text: object) -> str:
     """A text as the content of a table's cell."""
     return re.sub(r"[\\`*_~\[\]<>&|#!]", r"\\\g<0>", _one_line(text))
 
 
 def code_cell(text: object) -> str:
-    """A text as code in a table's cell."""
     line = _one_line(text)
     marks = "`" * (_longest_run(line) + 1)
     space = " " if "`" in line else ""

@@ -1,17 +1,11 @@
-"""Failing cases as annotations of GitHub Actions: commands on stdout that GitHub shows beside the code.
-
-https://docs.github.com/actions/reference/workflow-commands-for-github-actions: a property's value has %, line breaks,
-colons and commas escaped, the message the first two. Worked example:
-
-    ::error file=suites/buckets/test_profile.py,title=profile/b1-bucket16::regressed: 5.1 %25 worse
-"""
+"""Failing cases as annotations of GitHub Actions: commands on stdout that GitHub shows beside the code."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pytest_npubench.plain_text import plain
+from pytest_npubench.plain_text import plain, workflow_command
 from pytest_npubench.reports.run_rows import run_rows, worst_first
 from pytest_npubench.verdict.case_record import Cases
 
@@ -27,15 +21,6 @@ def workflow_commands(records: Sequence[Mapping[str, Any]]) -> list[str]:
     for row in rows[:MOST]:
         level = "warning" if row.record.judgement.is_disturbed else "error"
         file = nodes[row.record.key].partition("::")[0]
-        properties = {"file": file, "title": f"npubench {row.name}"}
-        property_text = ",".join(f"{name}={_property(text)}" for name, text in properties.items() if text)
-        lines.append(f"::{level} {property_text}::{_message(f'{row.record.outcome}: {row.verdict.reason}')}")
+        text = plain(f"{row.record.outcome}: {row.verdict.reason}")
+        lines.append(workflow_command(level, text, file=plain(file), title=plain(f"npubench {row.name}")))
     return lines
-
-
-def _message(text: str) -> str:
-    return plain(text).replace("%", "%25")
-
-
-def _property(text: str) -> str:
-    return _message(text).replace(":", "%3A").replace(",", "%2C")

@@ -142,7 +142,6 @@ class CampaignSection:
         return (*self.charts, *self.tables)
 
     def anchor_of(self, part: Chart | Table) -> str:
-        """Returns the anchor of one of its charts or tables."""
         parts: tuple[Sequence[Chart | Table], str] = (
             (self.charts, "chart") if isinstance(part, Chart) else (self.tables, "table")
         )

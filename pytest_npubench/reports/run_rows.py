@@ -143,7 +143,6 @@ def run_rows(cases: Cases) -> list[RunRow]:
 
 
 def run_row(record: CaseRecord[Any], name: str) -> RunRow:
-    """The row of a case under this name."""
     return _row(record, name, judged_metric(record.judgement))
 
 

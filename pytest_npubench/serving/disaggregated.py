@@ -71,7 +71,6 @@ class DisaggregatedRun:
     def serve(
         self, until_s: float | None = None, on_iteration: Callable[[int], None] | None = None
     ) -> DisaggregatedResult:
-        """Serves as `serve_disaggregated` says."""
         self._devices.start()
         started_s = self._devices.now_s()
         while True:

@@ -69,5 +69,4 @@ class KvBlocks:
         """The member will give its num_blocks back and come again; they hold keys and values of num_tokens."""
 
     def release(self, member: BatchMember, num_blocks: int) -> None:
-        """The member gives all of its blocks back."""
         self.give_back(num_blocks)

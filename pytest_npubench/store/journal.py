@@ -36,7 +36,7 @@ from pytest_npubench.store.journal_reader import Journal, Session, read_journal
 from pytest_npubench.store.json_text import encode, plain
 from pytest_npubench.store.line_file import LineFile
 
-__all__ = ["Journal", "JournalWriter", "Session", "default_path", "read_journal"]
+__all__ = ["Journal", "JournalWriter", "Session", "read_journal"]
 
 
 ADDED = frozenset({"record", "session", "sequence", "crc32"})
@@ -191,11 +191,6 @@ class _LineNumbers:
         lines = read_bytes(self._path, MAX_BYTES).split(b"\n")
         numbers = [sealed_line[1] for line in lines if mine in line and (sealed_line := unsealed(line))]
         return max(numbers, default=-1) + 1
-
-
-def default_path(rootdir: Path) -> Path:
-    """Says where the journal lies unless an option says otherwise."""
-    return rootdir / ".npubench" / "journal.jsonl"
 
 
 def recorded(arguments: Sequence[str]) -> list[str]:

@@ -83,7 +83,6 @@ def _note(columns: TraceColumns, approximate: bool) -> str:
 
 
 def trace_sample(name: str) -> TraceWorkload:
-    """Returns the shipped trace sample of that name."""
     assert name == "azure-conv-sample"  # the registry knows no other
     data = resources.files("pytest_npubench.workloads").joinpath("data/azure_conv_sample.csv")
     with resources.as_file(data) as path:

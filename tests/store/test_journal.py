@@ -15,7 +15,7 @@ from store.journal_lines import edited, read_lines, write_lines
 
 from pytest_npubench.errors import FormatVersionError, JournalError
 from pytest_npubench.store import line_file
-from pytest_npubench.store.journal import JournalWriter, default_path, read_journal
+from pytest_npubench.store.journal import JournalWriter, read_journal
 from pytest_npubench.store.journal_format import sealed
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
@@ -24,7 +24,7 @@ VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(s
 
 @pytest.fixture
 def path(tmp_path):
-    return default_path(tmp_path)
+    return tmp_path / ".npubench" / "journal.jsonl"
 
 
 @pytest.fixture

@@ -37,7 +37,7 @@ class DecoderOperators:
             return self._attend(part, rows, length)
         function, *arguments = self._operator(str(part.operator), rows, length)
         run = self._compiler.compile(part.name, function, *arguments)
-        return lambda: _wait(run(*arguments))
+        return lambda: jax.block_until_ready(run(*arguments))
 
     def _operator(self, operator: str, rows: int, length: int) -> tuple[Any, ...]:
         """A function and its arguments."""
@@ -57,7 +57,7 @@ class DecoderOperators:
     def _attend(self, part: Part, rows: int, length: int) -> Callable[[], None]:
         shape, form = self._shape, self._binaries.form
         cache = self._binaries.caches(part.bucket).keys[0]
-        caches = tuple(_on_devices(np.zeros(cache.shape, cache.dtype), cache.sharding) for _ in range(2))
+        caches = tuple(jax.device_put(np.zeros(cache.shape, cache.dtype), cache.sharding) for _ in range(2))
         q = self._heads(rows, length, shape.num_heads)
         k, v = (self._heads(rows, length, shape.num_kv_heads) for _ in range(2))
         lengths = self._whole(np.full(rows, part.bucket - 1, np.int32))
@@ -79,7 +79,7 @@ class DecoderOperators:
         def call() -> None:
             nonlocal caches
             attended, caches = run(caches, q, k, v, lengths)
-            _wait(attended)
+            jax.block_until_ready(attended)
 
         return call
 
@@ -88,12 +88,12 @@ class DecoderOperators:
 
     def _whole(self, values: Any) -> Any:
         """Puts values whole on every device."""
-        return _on_devices(values, self._binaries.sharding())
+        return jax.device_put(values, self._binaries.sharding())
 
     def _heads(self, rows: int, length: int, num_heads: int) -> Any:
         """[B, S, heads, D], spread over the devices by heads."""
         dims = (rows, length, num_heads, self._shape.head_dim)
-        return _on_devices(_values(dims, self._binaries.dtype), self._binaries.sharding(heads_axis=2))
+        return jax.device_put(_values(dims, self._binaries.dtype), self._binaries.sharding(heads_axis=2))
 
 
 def _project(shape: Any, layer: Weights, x: jax.Array, positions: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -102,12 +102,3 @@ def _project(shape: Any, layer: Weights, x: jax.Array, positions: jax.Array) -> 
 
 def _values(dims: tuple[int, ...], dtype: Any) -> Any:
     return np.random.default_rng(0).standard_normal(dims, np.float32).astype(dtype)
-
-
-def _on_devices(values: Any, sharding: Any) -> Any:
-    """Puts values on devices without the compile that jax's own constructors would need."""
-    return jax.device_put(values, sharding)
-
-
-def _wait(value: Any) -> None:
-    jax.block_until_ready(value)

@@ -163,7 +163,6 @@ class JaxExecutor:
         return weights
 
     def _compiled(self, binary: Binary) -> Callable[..., Any]:
-        """The binary, compiled where it is not there yet."""
         if binary.name not in self._binaries:
             self._binaries[binary.name] = self._compiler.compile(
                 binary.name, binary.function, *binary.arguments, donate=binary.donate, out=binary.out

@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import cycle, islice
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -288,3 +288,15 @@ class TorchExecutor:
                 device=self._device,
                 dtype=self._dtype,
             )
+
+
+def num_threads() -> int:
+    """With how many threads the engines of this process compute."""
+    return int(torch.get_num_threads())
+
+
+def executor_of_threads(threads: int, shape: DecoderShape, settings: dict[str, Any]) -> TorchExecutor:
+    """Returns a TorchExecutor with these keyword arguments, in a process that computes with so many threads from here
+    on."""
+    torch.set_num_threads(threads)
+    return TorchExecutor(shape, **settings)

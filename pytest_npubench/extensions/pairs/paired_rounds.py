@@ -31,10 +31,7 @@ class PairExperiment(Generic[PlanT]):
 
 def whole_rounds(measured: Measured, points: Sequence[CampaignPoint]) -> Measured:
     """Returns the rounds that visited every point. Samples are named POINT/FIGURE. Raises MeasurementError with the
-    reason where a point failed or no round visited all.
-
-    Raises MeasurementError with the reason where a point failed, and where no round visited them all.
-    """
+    reason where a point failed or no round visited all."""
     for point in points:
         measured.check(point.name)
     names = {point.name for point in points}

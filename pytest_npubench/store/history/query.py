@@ -89,7 +89,6 @@ def sessions(
 
 
 def latest_cases(url: str | Address) -> tuple[LatestCase, ...]:
-    """Answers latest_cases."""
     cases, table = schema.cases.c, schema.sessions.c
     age = func.rank().over(
         partition_by=(cases["case"], cases.hardware, table.host), order_by=(table.started_at.desc(), table.id.desc())

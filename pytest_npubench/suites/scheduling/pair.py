@@ -42,7 +42,7 @@ def open_pair(plan: ServingPlan, device: str) -> ProcessPair:
             f"policy {POLICY} is compared over equal hardware: on {device} the other policies would have both devices "
             "as one, and this engine does not split a model over two; want cpu"
         )
-    from pytest_npubench.engines.torch_moe.pinned import executor_of_threads, num_threads  # torch, where it is needed
+    from pytest_npubench.engines.torch_moe.executor import executor_of_threads, num_threads  # torch, where it is needed
 
     cores = split_cores(num_threads())
     settings = {

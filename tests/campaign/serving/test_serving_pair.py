@@ -54,13 +54,13 @@ def torch_bench(monkeypatch):
     The engine is said to have two threads and has one: two that spin are slow on a machine that does other work.
     """
     torch = pytest.importorskip("torch", reason="torch is not installed")
-    from pytest_npubench.engines.torch_moe import pinned
+    from pytest_npubench.engines.torch_moe import executor
 
     if not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2:
         pytest.skip("two processes want a processor each")
     before = torch.get_num_threads()
     torch.set_num_threads(1)
-    monkeypatch.setattr(pinned, "num_threads", lambda: 2)
+    monkeypatch.setattr(executor, "num_threads", lambda: 2)
     made = ServingBench(SimpleNamespace(devices=["cpu"]), PLAN)
     assert made.load([APART, CHUNKED], [], lambda text: None) == {}
     yield made

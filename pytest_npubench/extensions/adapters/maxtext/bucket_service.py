@@ -39,7 +39,6 @@ class MaxTextBuckets(BucketService):
 
 
 def maxtext_arguments(plan: BucketPlan) -> list[str]:
-    """Returns the arguments of MaxText's command line for a plan."""
     longest = plan.buckets[-1]
     settings = {
         "max_prefill_predict_length": longest,

@@ -21,7 +21,6 @@ from pytest_npubench.engines.quantization import Floats
 from pytest_npubench.errors import ConfigError
 
 NORM_EPSILON = 1e-5
-FLOAT_BYTES = 4
 WEIGHTS = ("w_qkv", "w_out", "w_up", "w_down")
 STAGES = ("norm", "qkv", "attention", "out", "ffn_norm", "ffn")
 """Six subgraphs a layer; attention alone depends on how many keys there are."""

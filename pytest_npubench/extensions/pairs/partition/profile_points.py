@@ -66,7 +66,6 @@ class TogetherPoint:
         return self.matmul.is_decode
 
     def alone(self, unit: str) -> tuple[PartKey, ...]:
-        """Returns the keys of the unit's parts, each run alone."""
         cols, is_cold = self.matmul.cols, self.is_cold
         return tuple((unit, part.num_rows, cols, part.padded_tokens, is_cold) for part in self.split.of(unit))
 

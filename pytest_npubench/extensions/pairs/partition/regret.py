@@ -89,7 +89,6 @@ class RegretSummary:
 
 
 def regret_between(decided: Split, predicted_s: float, measured: MeasuredSplits) -> Regret:
-    """Returns the regret of a decided split with the seconds predicted for it."""
     single = [split for split in measured.splits if len(split.units) == 1 and not split.prepares_online]
     best = measured.best()
     return Regret(

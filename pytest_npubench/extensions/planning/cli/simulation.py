@@ -382,7 +382,6 @@ def arriving(
 def arriving_at(
     times_s: tuple[float, ...], requests: tuple[Request, ...], contents: tuple[PromptContent, ...] | None = None
 ) -> tuple[ServingRequest, ...]:
-    """Each request at its time, in seconds."""
     from pytest_npubench.serving.arrivals import load_of
 
     return load_of(times_s, [(request.input_tokens, request.output_tokens) for request in requests], contents)

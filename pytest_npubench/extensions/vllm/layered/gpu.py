@@ -37,6 +37,5 @@ class GpuLayeredWorker(Worker):  # type: ignore[misc] # vLLM is absent where typ
         return None if self._experts is None else self._experts.num_activations
 
     def layered_counts(self) -> dict[str, int]:
-        """LayeredModelRunner.layered_counts."""
         counts: dict[str, int] = self.model_runner.layered_counts()
         return counts

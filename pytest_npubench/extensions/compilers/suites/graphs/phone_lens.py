@@ -67,7 +67,6 @@ def _error(times_s: Sequence[float], ttft_weight: float, tbt_weight: float) -> P
 
 
 def latest(measured: Measured, phase: Phase, bucket: int, unit: str) -> GraphVisit:
-    """Returns the latest visit of a graph."""
     return measured.visits(GraphPoint(phase=phase, bucket=bucket, unit=unit).name, GraphVisit)[-1][-1]
 
 

@@ -8,13 +8,29 @@ A strategy of another distribution is an object with a name, is_baseline and spl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
 
 from pytest_npubench.core.registry import Registry
 from pytest_npubench.extensions.pairs.partition.matmul import Matmul, Split, check_split
 from pytest_npubench.extensions.pairs.partition.options import SplitOptions
-from pytest_npubench.extensions.pairs.partition.strategies.protocol import Strategy
+
+
+class Strategy(Protocol):
+    """A name, and the splits of an operator that it would consider."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def is_baseline(self) -> bool:
+        """True: only shown beside, never chosen by the solver unless it is asked to (HeteroInfer, Fig. 14)."""
+        ...
+
+    def splits(self, matmul: Matmul, options: SplitOptions) -> Iterable[Split]:
+        """Each passes matmul.check_split and carries this name. None where the strategy has nothing to say."""
+        ...
+
 
 STRATEGIES: Registry[Strategy] = Registry(
     what="strategy",
@@ -23,7 +39,7 @@ STRATEGIES: Registry[Strategy] = Registry(
     attribute="STRATEGY",
     fits=lambda thing, name: _is_strategy(thing) and thing.name == name,
     want="strategy of that name, with splits(matmul, options) and is_baseline, true or false",
-    helpers=("protocol", "parts"),
+    helpers=("parts",),
 )
 strategy_names, strategy = STRATEGIES.names, STRATEGIES.get
 

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import statistics
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.protocol import CampaignPoint
-from pytest_npubench.core.case import Axes
+from pytest_npubench.core.case import Axes, Case
 from pytest_npubench.errors import MeasurementError
-from pytest_npubench.extensions.pairs.paired_rounds import PairExperiment, time_metric
+from pytest_npubench.extensions.pairs.paired_rounds import PairExperiment, time_metric, whole_rounds
+from pytest_npubench.extensions.pairs.partition.descriptors import fit_ratio
+from pytest_npubench.extensions.pairs.partition.matmul import NPU, Matmul, alone
 from pytest_npubench.extensions.pairs.suites.partition.plan import PartitionPlan
-from pytest_npubench.extensions.pairs.suites.partition.points import SplitVisit
-from pytest_npubench.verdict.result import Better, Metric
+from pytest_npubench.extensions.pairs.suites.partition.points import SplitPoint, SplitVisit
+from pytest_npubench.verdict import judge_gates
+from pytest_npubench.verdict.result import Better, Judgement, Metric
 
 
 class PartitionExperiment(PairExperiment[PartitionPlan]):
@@ -24,6 +29,52 @@ class OperatorExperiment(PartitionExperiment):
 
     def axes(self, plan: PartitionPlan) -> Iterable[Axes]:
         return tuple((("operator", name),) for name in plan.operator_names)
+
+
+class ShapeExperiment(OperatorExperiment):
+    """An operator in two shapes of equal FLOP on the static unit: the seconds of the second over those of the first.
+
+    ratio: the name of the figure. sides: the shapes' names. detail: the record of both by those names. An operator
+    whose two shapes are one has no case.
+    """
+
+    ratio: str
+    sides: tuple[str, str]
+    detail: type[Any]
+
+    @abstractmethod
+    def shapes(self, matmul: Matmul) -> tuple[Matmul, Matmul]: ...
+
+    @abstractmethod
+    def what(self, first: Matmul) -> str: ...
+
+    def axes(self, plan: PartitionPlan) -> Iterable[Axes]:
+        shapes = {name: self._shapes(plan, name) for name in plan.operator_names}
+        differing = (
+            name for name, pair in shapes.items() if len({(one.rows, one.cols, one.tokens) for one in pair}) > 1
+        )
+        return tuple((("operator", name),) for name in differing)
+
+    def points(self, case: Case, plan: PartitionPlan) -> tuple[SplitPoint, ...]:
+        matmuls = self._shapes(plan, str(case.axis("operator")))
+        return tuple(SplitPoint(matmul=matmul, split=alone(matmul, NPU)) for matmul in matmuls)
+
+    def judge(self, case: Case, plan: PartitionPlan, measured: Measured) -> Judgement:
+        points = self.points(case, plan)
+        measured = whole_rounds(measured, points)
+        seconds = {f"{side}_s": npu_s(measured, point) for side, point in zip(self.sides, points, strict=True)}
+        (first, first_s), (_, second_s) = seconds.items()
+        ratio = ratio_metric(self.ratio, second_s, first_s)
+        interval = fit_ratio(second_s, first_s).interval
+        return Judgement(
+            verdict=judge_gates(()),
+            what=self.what(points[0].matmul),
+            metrics=(ratio, time_metric(first, first_s)),
+            detail=self.detail(**{self.ratio: ratio.value, f"{self.ratio}_interval": interval, **seconds}),
+        )
+
+    def _shapes(self, plan: PartitionPlan, operator: str) -> tuple[Matmul, Matmul]:
+        return self.shapes(plan.matmul(operator, plan.partition.standard_sizes[-1]))
 
 
 def rounds_of(

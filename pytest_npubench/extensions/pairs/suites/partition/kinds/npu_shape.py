@@ -6,24 +6,10 @@ weight has more rows than columns; feed-forward down is the operator that has it
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
-from pytest_npubench.campaign.points import Measured
-from pytest_npubench.core.case import Axes, Case
-from pytest_npubench.extensions.pairs.paired_rounds import time_metric, whole_rounds
-from pytest_npubench.extensions.pairs.partition.descriptors import fit_ratio
-from pytest_npubench.extensions.pairs.partition.matmul import NPU, Matmul, alone
-from pytest_npubench.extensions.pairs.suites.partition.experiment import (
-    OperatorExperiment,
-    check_columns,
-    npu_s,
-    ratio_metric,
-)
-from pytest_npubench.extensions.pairs.suites.partition.plan import PartitionPlan
-from pytest_npubench.extensions.pairs.suites.partition.points import SplitPoint
-from pytest_npubench.verdict import judge_gates
-from pytest_npubench.verdict.result import Judgement
+from pytest_npubench.extensions.pairs.partition.matmul import Matmul
+from pytest_npubench.extensions.pairs.suites.partition.experiment import ShapeExperiment, check_columns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,38 +27,19 @@ class NpuShapeDetail:
         check_columns(self.wide_s)
 
 
-class NpuShapeKind(OperatorExperiment):
+class NpuShapeKind(ShapeExperiment):
     name = "npu_shape"
+    ratio = "shape_ratio"
+    sides = ("tall", "wide")
+    detail = NpuShapeDetail
 
-    def axes(self, plan: PartitionPlan) -> Iterable[Axes]:
-        """A square weight is its own transpose."""
-        wanted = (name for name in plan.operator_names if (of := plan.matmul(name, 1)) and of.rows != of.cols)
-        return tuple((("operator", name),) for name in wanted)
-
-    def points(self, case: Case, plan: PartitionPlan) -> tuple[SplitPoint, SplitPoint]:
-        matmul = plan.matmul(str(case.axis("operator")), plan.partition.standard_sizes[-1])
+    def shapes(self, matmul: Matmul) -> tuple[Matmul, Matmul]:
         long, short = max(matmul.rows, matmul.cols), min(matmul.rows, matmul.cols)
         tall = Matmul(name=f"{matmul.name}_tall", rows=long, cols=short, tokens=matmul.tokens)
-        wide = Matmul(name=f"{matmul.name}_wide", rows=short, cols=long, tokens=matmul.tokens)
-        return SplitPoint(matmul=tall, split=alone(tall, NPU)), SplitPoint(matmul=wide, split=alone(wide, NPU))
+        return tall, Matmul(name=f"{matmul.name}_wide", rows=short, cols=long, tokens=matmul.tokens)
 
-    def judge(self, case: Case, plan: PartitionPlan, measured: Measured) -> Judgement:
-        points = self.points(case, plan)
-        measured = whole_rounds(measured, points)
-        tall_s, wide_s = (npu_s(measured, point) for point in points)
-        ratio = ratio_metric("shape_ratio", wide_s, tall_s)
-        tall = points[0].matmul
-        return Judgement(
-            verdict=judge_gates(()),
-            what=f"[{tall.cols}, {tall.rows}] / [{tall.rows}, {tall.cols}], {tall.tokens} tokens",
-            metrics=(ratio, time_metric("tall_s", tall_s)),
-            detail=NpuShapeDetail(
-                shape_ratio=ratio.value,
-                shape_ratio_interval=fit_ratio(wide_s, tall_s).interval,
-                tall_s=tall_s,
-                wide_s=wide_s,
-            ),
-        )
+    def what(self, first: Matmul) -> str:
+        return f"[{first.cols}, {first.rows}] / [{first.rows}, {first.cols}], {first.tokens} tokens"
 
 
 KIND = NpuShapeKind()
