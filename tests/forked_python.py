@@ -185,7 +185,8 @@ def _read_once(environment: Mapping[str, str]) -> frozenset[tuple[str, str]]:
 def _new_stem(read_once: frozenset[tuple[str, str]]) -> socket.socket:
     ours, theirs = socket.socketpair()
     others = {name: value for name, value in os.environ.items() if not name.startswith(READ_ONCE)}
-    variables = others | dict(read_once)
+    package = {"PYTHONPATH": str(Path(entry_points.__file__).parents[2])}  # of whoever asks, installed or not
+    variables = others | dict(read_once) | package
     command = [sys.executable, __file__, str(theirs.fileno())]
     process = subprocess.Popen(command, pass_fds=[theirs.fileno()], cwd="/", env=variables, stdin=subprocess.DEVNULL)
     theirs.close()

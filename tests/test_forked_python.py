@@ -25,6 +25,7 @@ from pytest_npubench.processes import guarded
 def test_tells():
     told = {
         "arguments": sys.argv[1:], "folder": os.getcwd(), "path": sys.path[:3], "own": os.environ["OWN"],
+        "package": guarded.__file__,
         "leads": os.getsid(0) == os.getpid(), "parent": os.getppid(), "cores": sorted(os.sched_getaffinity(0)),
         "interrupt": signal.getsignal(signal.SIGINT) is signal.default_int_handler,
         "files": sorted(int(number) for number in os.listdir("/proc/self/fd") if int(number) < 200)[:4],
