@@ -427,4 +427,4 @@ if __name__ == "__main__":
         _compile_once()
     _look_through_what_is_installed()
     gc.freeze()  # a collection would copy all of it
-    _go_on(socket.socket(fileno=_moved(int(sys.argv[1]))), sys.path[1:])
+    _go_on(socket.socket(fileno=_moved(int(sys.argv[1]))), sys.path[2:])  # without this folder and the package

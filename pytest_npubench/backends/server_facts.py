@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 from pytest_npubench.backends.server_address import MODEL, ServerAddress
 from pytest_npubench.core.clock import monotonic
 from pytest_npubench.core.secret import without_kept
-from pytest_npubench.core.server_access import readable, redirected_to, shown
+from pytest_npubench.core.server_access import certificate_hint, readable, redirected_to, shown
 from pytest_npubench.errors import AccessRefusedError, DeviceUnavailableError
 from pytest_npubench.processes.file_limit import ran_out
 
@@ -76,13 +76,15 @@ class ServerFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """An answer to a GET. location: where a redirect points. coding: of the body, empty for none."""
+    """An answer to a GET. location: where a redirect points. coding: of the body, empty for none. retry_after: when to
+    ask again, likewise."""
 
     status: int
     software: str
     location: str
     coding: str
     body: bytes
+    retry_after: str = ""
 
     @property
     def document(self) -> Any:
@@ -118,8 +120,7 @@ def _why_no_list(address: ServerAddress, listed: Reply, document: Any) -> str | 
         return f"/models redirects to {redirected_to(listed.location)} (HTTP {listed.status}); give that address"
     if listed.status != 200:
         hint = "" if address.url.rstrip("/").endswith("/v1") else " (most addresses end in /v1)"
-        words = readable(listed.body)
-        return f"HTTP {listed.status} of /models{hint}: {words}"
+        return f"HTTP {listed.status} of /models{hint}: {readable(listed.body, listed.retry_after)}"
     if listed.coding:
         return f"/models is in the content coding {listed.coding}, which was not asked for"
     entries = document.get("data") if isinstance(document, dict) else None
@@ -177,6 +178,7 @@ def reply_of(address: ServerAddress, url: str, deadline_s: float) -> Reply:
             location=response.headers.get("Location", "") if is_redirect else "",
             coding="" if coding.lower() == "identity" else coding,
             body=_body(response),
+            retry_after=response.headers.get("Retry-After", ""),
         )
     except (OSError, HTTPException, ValueError) as error:
         if isinstance(error, OSError) and ran_out(error):
@@ -184,7 +186,8 @@ def reply_of(address: ServerAddress, url: str, deadline_s: float) -> Reply:
                 "no server is asked: this process may open no more files (ulimit -n)"
             ) from None
         words = getattr(error, "strerror", None) or str(error).partition("\n")[0] or type(error).__name__
-        raise DeviceUnavailableError(f"no server answers at {address.url}: {shown(words)}") from None
+        hint = certificate_hint(error)
+        raise DeviceUnavailableError(f"no server answers at {address.url}: {shown(words)}{hint}") from None
     finally:
         connection.close()
 

@@ -27,7 +27,7 @@ T = TypeVar("T")
 ANSWER_S = 10.0
 AZURE_HEADER, AZURE_VARIABLE, AZURE_QUERY = "api-key", "AZURE_OPENAI_API_KEY", "api-version=2024-10-21"
 AGAIN_S = 1.0
-LOADING = re.compile(r"HTTP (429|502|503|504)\b|no server answers|no connection|[Ll]oading")
+LOADING = re.compile(r"HTTP (429|502|503|504)\b|(no server answers|no connection)(?!.*--ca-file)|[Ll]oading")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,9 +54,20 @@ class AskedServer:
         }
 
     def warm_up(self, arguments: argparse.Namespace, requests: Sequence[ServingRequest]) -> None:
-        """Sends the first requests ahead, apart from the figures."""
-        if ahead := [replace(request, arrival_s=0.0) for request in requests[: arguments.warmup]]:
-            _when_ready(lambda: self.loader.send(ahead, f"{arguments.seed}/ahead"), self.ready_by_s)
+        """Sends the first requests ahead, apart from the figures, and warns where one fails. Raises MeasurementError
+        where a server that is waited for is still loading at last."""
+        ahead = [replace(request, arrival_s=0.0) for request in requests[: arguments.warmup]]
+        if not ahead:
+            return
+        try:
+            run = _when_ready(lambda: self.loader.send(ahead, f"{arguments.seed}/ahead"), self.ready_by_s)
+            reasons = [self.loader.reason(answer) for answer in run.answers if answer.failed is not None]
+        except MeasurementError as error:
+            if arguments.wait_ready and LOADING.search(str(error)):
+                raise
+            reasons = [str(error)]
+        if reasons:
+            print(f"npubench: warning: a request ahead of the load failed: {plain(reasons[0])}", file=sys.stderr)
 
 
 def asked_server(arguments: argparse.Namespace) -> AskedServer:

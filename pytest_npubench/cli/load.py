@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from pytest_npubench.suites.server.blocks import LoadBlock
     from pytest_npubench.suites.server.kinds.capacity import CapacityDetail
     from pytest_npubench.suites.server.loader import Loader
+    from pytest_npubench.suites.server.own_figures import Watch
     from pytest_npubench.suites.server.sweep import Sweep
 
 NOT_ATTAINED, NOT_MEASURED = 1, 2
@@ -171,7 +172,7 @@ def loaded(arguments: argparse.Namespace) -> dict[str, Any]:
         **_outcome(block, arguments.attainment or WANTED, run),
         "reasons": _reasons(run.answers, loader),
         "remarks": _remarks(run.answers),
-        "server_says": {"why": watch.why, **asdict(watch.figures)},
+        "server_says": _server_says(watch),
     }
 
 
@@ -181,11 +182,18 @@ def _swept(arguments: argparse.Namespace) -> dict[str, Any]:
     from pytest_npubench.cli.load_text import heading
     from pytest_npubench.cli.run_files import new_content
     from pytest_npubench.suites.server.kinds.capacity import CapacityDetail
+    from pytest_npubench.suites.server.own_figures import Watch
     from pytest_npubench.suites.server.report.capacity import swept_charts
     from pytest_npubench.suites.server.sweep import sweep
 
     slo, target, asked = _slo(arguments), arguments.attainment or WANTED, asked_server(arguments)
     assert slo is not None  # run has looked
+    watches: list[Watch] = []
+
+    def watch() -> Watch:
+        watches.append(Watch(asked.address))
+        return watches[-1]
+
     if arguments.output:
         with report_extra():  # before anything is sent
             from pytest_npubench.reports.html import command_page
@@ -201,9 +209,10 @@ def _swept(arguments: argparse.Namespace) -> dict[str, Any]:
             seed=arguments.seed,
             num_processes=arguments.processes,
             seen=_say_attainment,
+            watch=watch,
         )
         detail = CapacityDetail.of(arguments.workload, slo, target, capacity, made.blocks)
-        answer = {**asked.facts(arguments), **_sweep_outcome(made, capacity, detail)}
+        answer = {**asked.facts(arguments), **_sweep_outcome(made, capacity, detail, watches)}
         if file:
             (_, server), *facts = heading(answer)
             charts, title = swept_charts(detail), "Latency and attainment"
@@ -218,11 +227,16 @@ def _say_attainment(block: LoadBlock) -> None:
     print(f"{row.attainment:.0%} of {row.num_arrived} attain at {row.rate_per_s:.3g} requests/s", file=sys.stderr)
 
 
-def _sweep_outcome(made: Sweep, capacity: Capacity, detail: CapacityDetail) -> dict[str, Any]:
+def _server_says(watch: Watch) -> dict[str, Any]:
+    return {"why": watch.why, **asdict(watch.figures)}
+
+
+def _sweep_outcome(made: Sweep, capacity: Capacity, detail: CapacityDetail, watches: Sequence[Watch]) -> dict[str, Any]:
     from pytest_npubench.suites.server.lateness import why_late
     from pytest_npubench.suites.server.sweep import SweptRate
 
     late = [f"at {block.rate_per_s:.3g} requests/s {why}" for block in made.blocks if (why := why_late(block))]
+    watched = sorted(zip(made.blocks, watches, strict=True), key=lambda pair: pair[0].rate_per_s)
     is_below = not capacity.reached and capacity.interval is not None and capacity.interval[0] is None
     return {
         "slo": {**asdict(detail.slo), "attainment": detail.wanted_fraction},
@@ -231,7 +245,10 @@ def _sweep_outcome(made: Sweep, capacity: Capacity, detail: CapacityDetail) -> d
         "knee_rate_per_s": detail.knee_per_s,
         "alone": asdict(SweptRate.of(made.alone)),
         "at_once": asdict(SweptRate.of(made.at_once)),
-        "rates": [asdict(row) for row in detail.rates],
+        "rates": [
+            {**asdict(row), "server_says": _server_says(watch)}
+            for row, (_, watch) in zip(detail.rates, watched, strict=True)
+        ],
         "client": {"late": late[0] if late else None, "lost": []},
     }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pytest_npubench.core.plain_table import PlainTable, cell, plain_console, written
@@ -39,23 +39,26 @@ def heading(answer: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _of_rate(answer: Mapping[str, Any]) -> list[tuple[str, str]]:
-    from pytest_npubench.suites.server.own_figures import OwnFigures
-
     client = answer["client"]
     failures = "; ".join(f"{number} {name}" for name, number in answer["failures"].items()) or "none"
     counted = "; ".join(f"{number} by {name}" for name, number in answer["counted_by"].items())
     late = [client[name] for name in ("dispatch_lag_p99_s", "loop_stall_p99_s", "loop_stall_worst_s")]
     lag, stall, worst = figures(late, "s")
-    says = dict(answer["server_says"])
     return [
         ("failed", failures),
         *(("", reason) for reason in answer["reasons"].values()),
         ("counted", counted or "none"),
         *(("remark", line) for line in _remark_lines(answer)),
         ("client", f"dispatch lag {lag} and loop stalls {stall} at p99, worst stall {worst}"),
-        ("its own", says.pop("why") or OwnFigures(**says).in_words),
+        ("its own", _own_figures(answer["server_says"])),
         ("SLO", _limits_text(answer)),
     ]
+
+
+def _own_figures(says: Mapping[str, Any]) -> str:
+    from pytest_npubench.suites.server.own_figures import OwnFigures
+
+    return says["why"] or OwnFigures(**{name: value for name, value in says.items() if name != "why"}).in_words
 
 
 def _remark_lines(answer: Mapping[str, Any]) -> Iterator[str]:
@@ -120,7 +123,15 @@ def _of_sweep(answer: Mapping[str, Any]) -> list[tuple[str, str]]:
             f"E2E {knee_e2e} on average",
         ),
         *([("client", answer["client"]["late"])] if answer["client"]["late"] else ()),
+        *(("its own", line) for line in _own_figures_by_rate(answer["rates"])),
     ]
+
+
+def _own_figures_by_rate(rates: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A line a rate; one alone where the server says nothing at any."""
+    if all(row["server_says"]["why"] for row in rates):
+        return [rates[0]["server_says"]["why"]]
+    return [f"at {plain(row['rate_per_s'])} requests/s {_own_figures(row['server_says'])}" for row in rates]
 
 
 def _interval(ends: tuple[float | None, float | None] | None) -> str:

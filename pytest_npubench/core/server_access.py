@@ -15,6 +15,7 @@ from pytest_npubench.errors import ConfigError
 from pytest_npubench.plain_text import plain
 
 READABLE_CHARS = 200
+UNKNOWN_ISSUERS = (18, 19, 20, 21)  # X509_V_ERR of OpenSSL: self-signed, at the end of a chain, and no issuer at hand
 WIDEST_SIGN = 12  # signs that encode one sign: a key that is cut off further on is cut off in what is shown too
 _USUAL_NAME = re.compile(r"(?=.{1,40}$)[A-Z][A-Z0-9]*(_[A-Z0-9]+)+")  # OPENAI_API_KEY, but not AKIA4XB9 or sk_4xb9
 
@@ -68,15 +69,23 @@ def tls_context(ca_file: Path | None) -> ssl.SSLContext:
     return context
 
 
+def certificate_hint(error: Exception) -> str:
+    """Returns the option that lets a server in whose certificate nobody here vouches for; empty for other errors."""
+    is_unknown = getattr(error, "verify_code", None) in UNKNOWN_ISSUERS
+    return "; --ca-file PATH (NPUBENCH_SERVER_CA_FILE) trusts the certificates of a file" if is_unknown else ""
+
+
 def shown(text: str, num_chars: int = 100) -> str:
     """Returns a text that others wrote, fit for one line of a report, without a key that this process has sent."""
     return plain(" ".join(without_kept(text[: WIDEST_SIGN * num_chars])[:num_chars].split()))
 
 
-def readable(text: bytes | bytearray) -> str:
-    """Returns the first words of what a server wrote, without the tags, scripts and styles of a page."""
+def readable(text: bytes | bytearray, retry_after: str = "") -> str:
+    """Returns the first words of what a server wrote, without the tags, scripts and styles of a page, and what its
+    header says of another try."""
     words = re.sub(r"(?is)<(script|style)\b.*?</\1>|<[^>]*>", " ", text.decode(errors="replace"))
-    return shown(" ".join(words.split()), READABLE_CHARS) or "no message"
+    said = shown(" ".join(words.split()), READABLE_CHARS) or "no message"
+    return f"{said} (Retry-After: {shown(retry_after)})" if retry_after else said
 
 
 def redirected_to(location: str) -> str:

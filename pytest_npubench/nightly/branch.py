@@ -11,6 +11,7 @@ on no command line, into no file, and out of every message.
 from __future__ import annotations
 
 import base64
+import os
 import re
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,6 +31,7 @@ TOKENS = ("NPUBENCH_GIT_TOKEN", "GITHUB_TOKEN", "GH_TOKEN")
 AUTHOR = "npubench nightly"
 EMAIL = "npubench-nightly@localhost"
 KINDS = {"100": "a file", "120": "a link", "160": "a submodule"}  # by the first digits of git's mode
+ATTRIBUTES = "a list of attributes, by which git changes bytes"
 MISSING = 2  # git ls-remote --exit-code: no such ref
 OWN_REF = "refs/npubench/baselines"  # keeps what was fetched from git's garbage collection
 
@@ -59,14 +61,16 @@ class Branch:
         where the commit holds anything but files and folders there."""
         entries = [entry for entry in self._git("ls-tree", "-r", "-z", commit, "--", FOLDER).split("\0") if entry]
         for about, _, path in (entry.partition("\t") for entry in entries):
-            kind = KINDS.get(about[:3], "no file")
+            kind = ATTRIBUTES if path.lower().endswith("/.gitattributes") else KINDS.get(about[:3], "no file")
             if kind != "a file" or path == FOLDER:
                 raise NightlyError(f"branch {self.name}, {plain(path)}: is {kind}; want plain files in folders")
         if not entries:
             return
         with _index(directory) as index:
             self._git("read-tree", f"--prefix={FOLDER}/", f"{commit}:{FOLDER}", **index)
-            self._git("checkout-index", "--all", "--force", f"--prefix={directory}/", **index)
+            # in a work tree of its own: the checked-out branch's attributes are none of this one's
+            work_tree = {**index, "GIT_WORK_TREE": str(directory)}
+            self._git("checkout-index", "--all", "--force", f"--prefix={directory}/", **work_tree)
 
     def commit(self, parent: str | None, directory: Path, message: str) -> str:
         """A commit on top of `parent` whose baselines are those in `directory`/baselines, new and removed files too.
@@ -99,10 +103,10 @@ class Branch:
         return done.stdout.strip()
 
     def _run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        command = ["git", "-C", str(self.work), "-c", "core.autocrlf=false", *arguments]
+        command = ["git", "-C", str(self.work), "-c", "core.autocrlf=false", "-c", f"core.attributesFile={os.devnull}"]
         try:
             return subprocess.run(
-                command,
+                [*command, *arguments],
                 env={**_unattended(self.environment), **self._access(), **environment},
                 stdin=subprocess.DEVNULL,
                 capture_output=True,

@@ -74,7 +74,7 @@ def seed_baselines(work: Path, target: Path) -> None:
 
 def _copy(source: Path, target: Path) -> None:
     if source.is_dir():
-        ignored = shutil.ignore_patterns(".npubench", PUBLISHED)
+        ignored = shutil.ignore_patterns(".npubench", ".gitattributes", PUBLISHED)
         shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True, ignore=ignored)
 
 

@@ -420,11 +420,14 @@ def test_requests_go_ahead_and_wait_for_a_server_that_is_loading(load, monkeypat
     async def loading(number, request):
         return await refuses(503, "Loading model")(number, request) if number < 3 else None
 
-    for options, status, num_sent in (((), 2, 1), (("--wait-ready", "60s"), 0, 12)):
+    for options, status, num_sent in (((), 0, 9), (("--wait-ready", "60s"), 0, 12)):
         stand_in = StandIn(known=KNOWN, fault=loading)
         answer = load(stand_in, "--warmup", 1, *options)
         assert (answer.status, len(stand_in.bodies)) == (status, num_sent)
-        assert ("Loading model" in answer.err) is ("--wait-ready 300s waits" in answer.err) is (status == 2)
+        assert ("Loading model" in answer.err) is ("--wait-ready 300s waits" in answer.err) is (not options)
+    stand_in = StandIn(fault=refuses(503, "Loading model"))
+    assert load(stand_in, "--warmup", 1, "--wait-ready", "50ms").status == 2
+    assert len(stand_in.bodies) < 9, "it is not loaded while it is loading"
 
 
 def test_no_server_is_named(call, monkeypatch):

@@ -123,6 +123,7 @@ def test_a_branch_that_moves_while_it_is_pushed(nights: Nights, runner: Runner, 
         ("baselines", "120000", "a link"),
         ("baselines", "160000", "a submodule"),
         ("baselines", "100644", "a file"),
+        ("baselines/cpu/.gitattributes", "100644", "a list of attributes, by which git changes bytes"),
     ],
 )
 def test_what_is_no_plain_file_on_the_branch_is_refused(
@@ -149,6 +150,23 @@ def test_what_is_no_plain_file_on_the_branch_is_refused(
     assert list(outside.iterdir()) == []
     assert git(runner.remote.path, "rev-parse", BRANCH) == commit
     assert not runner.state.read().settled
+
+
+def test_attributes_of_the_work_tree_change_no_byte(nights: Nights, runner: Runner, tmp_path: Path) -> None:
+    """Neither those of the checked-out branch, nor those of the machine, nor those beside its baselines."""
+    (tmp_path / "attributes").write_text("*.json text eol=crlf\n")
+    git(runner.work, "config", "core.attributesFile", str(tmp_path / "attributes"))
+    (runner.work / "baselines").mkdir()
+    for folder in (runner.work, runner.work / "baselines"):
+        (folder / ".gitattributes").write_text("*.json text eol=crlf working-tree-encoding=UTF-16\n")
+    runner.measured(nights.journals[0], "a")
+    for step in ("restore", "promote", "restore"):
+        assert runner.call(step).status == 0
+    assert accepted(runner.remote, tmp_path / "tip") == {("a",)}
+    files = [path for path in (tmp_path / "tip" / "baselines").rglob("*") if path.is_file()]
+    for path in files:
+        assert b"\r" not in path.read_bytes()
+        assert (runner.out / path.relative_to(tmp_path / "tip")).read_bytes() == path.read_bytes()
 
 
 def test_links_of_a_work_tree_do_not_begin_a_branch(nights: Nights, runner: Runner, tmp_path: Path) -> None:

@@ -10,8 +10,10 @@ PASSED_OVER = "events without content passed over"
 UNSTREAMED = "tokens counted and not streamed"
 ENDED_EARLY = "tokens fewer than asked for, measured at its own length"
 SENT_AGAIN = "sent again, as its connection was closed while idle"
+UNENDED = "a last event without its blank line counted"
+REPEATED = "each event repeats the text so far"
 DOUBTS = ("running usage not believed", "token lists not believed", "usage not believed")
-REMARKS = (UNKNOWN_TEXT, PASSED_OVER, UNSTREAMED, ENDED_EARLY, SENT_AGAIN, *DOUBTS)
+REMARKS = (UNKNOWN_TEXT, PASSED_OVER, UNSTREAMED, ENDED_EARLY, SENT_AGAIN, *DOUBTS, UNENDED, REPEATED)
 """How a remark on an answer begins; a colon and more may follow."""
 
 

@@ -14,7 +14,8 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from pytest_npubench.engines.http.delta import DONE, Delta, parse
+from pytest_npubench.engines.http.delta import DONE, Delta, parse, texts_of
+from pytest_npubench.engines.http.repeated import Repeated
 from pytest_npubench.errors import MeasurementError
 
 FIELD, OBJECT, BLANK, MARK = b"data: ", b"data: {", b"\n\n", b"\xef\xbb\xbf"
@@ -77,8 +78,13 @@ class EventStream:
             raise MeasurementError(f"an event that is no UTF-8: {error}") from error
 
     def end(self) -> tuple[str, ...]:
-        """The event of a last line that nothing ended, where it is `[DONE]` or an error."""
-        return self.feed(BLANK) if self._rest.startswith(b"{") or self._rest.rstrip().endswith(END) else ()
+        """The event that no blank line ended, where it is `[DONE]` or whole JSON: SSE drops it, and clients in use
+        (vLLM's own, guidellm) take it."""
+        try:
+            events = self.feed(BLANK)
+        except MeasurementError:
+            return ()
+        return tuple(event for event in events if event.strip() == DONE or _is_object(event))
 
     def _add(self, line: bytes) -> None:
         """Several `data` fields of an event are lines of one text."""
@@ -99,6 +105,13 @@ def _error(words: bytes) -> bytes:
     except (ValueError, RecursionError):
         error = words.decode(errors="replace")
     return json.dumps({"error": error or "an error in no words"}).encode()
+
+
+def _is_object(event: str) -> bool:
+    try:
+        return isinstance(json.loads(event), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 def _is_error(line: bytes) -> bool:
@@ -129,23 +142,26 @@ class Arrived:
     """One answer of at most num_bytes and num_events that bring text or a new count, each of event_bytes at most.
 
     deltas: of the events read so far, with their seconds. is_over: `[DONE]` came; is_whole: that or a finish_reason.
-    is_sent_again: on a second connection. came_as: status and type, and start: the first bytes, to show where there is
-    no event. num_empty: the events that were passed over. unknown_keys: where text stood that is not known.
+    is_sent_again: on a second connection. is_unended: its last event has no blank line. came_as: status and type, and
+    start: the first bytes, to show where there is no event. num_empty: the events that were passed over. unknown_keys:
+    where text stood that is not known.
     """
 
     def __init__(self, num_bytes: int, event_bytes: int, num_events: int, unread: Unread) -> None:
         self.deltas: list[tuple[float, Delta]] = []
         self.is_over = False
-        self.is_sent_again = False
+        self.is_sent_again = self.is_unended = False
         self.came_as, self.start = "", b""
         self.num_events = self.num_empty = 0
         self.unknown_keys: tuple[str, ...] = ()
         self.finish_reason = ""
+        self.repeated = Repeated()
         self._done = False  # [DONE] was read, not only seen
         self._most_bytes, self._most_events = num_bytes, num_events
         self._num_bytes = 0
         self._events = EventStream(event_bytes)
         self._total_tokens: int | None = None
+        self._read_s = 0.0  # when the last piece that was read came
         self._pieces: list[tuple[float, bytes, bool]] = []  # whether it is one event, and begins where one may
         self._event_bytes = event_bytes
         self._pieces_bytes = 0
@@ -202,6 +218,7 @@ class Arrived:
     def read(self) -> None:
         """All that came, up to `[DONE]`. Raises MeasurementError as `add` does; what follows is dropped."""
         pieces, self._pieces = self._pieces, []
+        self._read_s = pieces[-1][0] if pieces else self._read_s
         self._all.num_bytes -= self._pieces_bytes
         self._pieces_bytes = 0
         for at_s, piece, is_event in pieces:
@@ -218,7 +235,8 @@ class Arrived:
         self.read()
         if not self._done:
             for event in self._events.end():
-                self._take(event, 0.0)
+                self._take(event, self._read_s)
+                self.is_unended = not self._done
 
     def _take(self, event: str, at_s: float) -> None:
         self.num_events += 1
@@ -233,6 +251,8 @@ class Arrived:
         self.num_empty += delta.is_empty
         if delta.unknown_key and delta.unknown_key not in self.unknown_keys and len(self.unknown_keys) < MOST_KEYS:
             self.unknown_keys += (delta.unknown_key,)
+        if delta.num_chars and self.repeated.is_possible:
+            self.repeated.add(texts_of(event), is_last=bool(delta.finish_reason))
         says_more = delta.total_tokens is not None and delta.total_tokens != self._total_tokens
         if not (delta.num_chars or delta.num_tokens or delta.unstreamed_tokens or says_more):
             return  # a sign of life

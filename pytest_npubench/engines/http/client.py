@@ -12,7 +12,9 @@ from pytest_npubench.core.server_access import readable, shown
 from pytest_npubench.engines.http.answer import (
     ENDED_EARLY,
     PASSED_OVER,
+    REPEATED,
     SENT_AGAIN,
+    UNENDED,
     UNKNOWN_TEXT,
     UNSTREAMED,
     HttpAnswer,
@@ -80,7 +82,9 @@ class Ended:
         except MeasurementError as error:
             failed = str(error)
         try:
-            times = token_times(self.arrived.deltas, self.request.output_tokens)
+            arrived = self.arrived
+            deltas = arrived.repeated.without(arrived.deltas) if arrived.repeated.is_certain else arrived.deltas
+            times = token_times(deltas, self.request.output_tokens)
             num_tokens = times.num_tokens + times.num_unstreamed
             if num_tokens != self.request.output_tokens and not self._ended_early(times):
                 came = f"{in_digits(num_tokens)} tokens came"
@@ -114,6 +118,8 @@ class Ended:
             UNSTREAMED: times.num_unstreamed,
             ENDED_EARLY: self.request.output_tokens - times.num_tokens if self._ended_early(times) else 0,
             SENT_AGAIN: int(arrived.is_sent_again),
+            UNENDED: int(arrived.is_unended),
+            REPEATED: int(arrived.repeated.is_certain),
         }
         return {text: number for text, number in remarks.items() if number}
 

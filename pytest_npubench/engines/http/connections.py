@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 import aiohappyeyeballs
 import msgspec
 
+from pytest_npubench.core.server_access import certificate_hint
 from pytest_npubench.engines.http.answer import HttpRequest
 from pytest_npubench.engines.http.arrived import Arrived
 from pytest_npubench.engines.http.endpoint import Endpoint
@@ -228,7 +229,8 @@ class Connections:
             if ran_out(error):
                 raise
             where = f"{self._name}:{self._port}"
-            raise AnswerError(f"no connection: cannot connect to {where}: {error}") from error
+            why = f"{error}{certificate_hint(error)}"
+            raise AnswerError(f"no connection: cannot connect to {where}: {why}") from error
 
     async def _connect(self, begin: Callable[[Connection], None]) -> None:
         def made(connection: Connection) -> None:

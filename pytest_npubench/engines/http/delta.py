@@ -216,8 +216,25 @@ def _texts(holder: Mapping[str, Any], labels: frozenset[str]) -> Counter[str]:
     for name in TEXTS:
         if isinstance(holder.get(name), bool | int | float):
             _text(holder, name)
-    lengths = {name: len(text_in(value)) for name, value in holder.items() if not (name in labels or _is_sealed(name))}
-    return Counter({name: length for name, length in lengths.items() if length})
+    return Counter({name: len(text) for name, text in _texts_in(holder, labels).items()})
+
+
+def _texts_in(holder: Mapping[str, Any], labels: frozenset[str]) -> dict[str, str]:
+    texts = {name: text_in(value) for name, value in holder.items() if not (name in labels or _is_sealed(name))}
+    return {name: text for name, text in texts.items() if text}
+
+
+def texts_of(event: str) -> dict[str, str]:
+    """What an event that `parse` has read brought under each key; nothing where it has several choices, or what json
+    does not read."""
+    try:
+        choices = json.loads(event)["choices"]
+    except (ValueError, RecursionError):
+        return {}
+    if len(choices) != 1:
+        return {}
+    part = choices[0].get("delta") if "delta" in choices[0] else choices[0].get("message")
+    return {**_texts_in(choices[0], CHOICE_LABELS), **_texts_in(part or {}, DELTA_LABELS)}
 
 
 def text_in(value: object) -> str:

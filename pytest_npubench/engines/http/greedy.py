@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from itertools import chain
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -90,11 +91,11 @@ def _read(response: HTTPResponse) -> GreedyAnswer:
 def _documents(response: HTTPResponse) -> Iterator[dict[str, Any]]:
     """Raises MeasurementError as delta.parse does, for an error that the server streams too."""
     events, num_bytes = EventStream(MOST_BYTES), 0
-    while piece := response.read1(PIECE_BYTES):
+    for piece in chain(iter(lambda: response.read1(PIECE_BYTES), b""), (b"",)):
         num_bytes += len(piece)
         if num_bytes > MOST_BYTES:
             raise MeasurementError(f"an answer of more than {MOST_BYTES} bytes")
-        for event in events.feed(piece):
+        for event in events.feed(piece) if piece else events.end():
             if event.strip() == DONE:
                 return
             if not parse(event).is_empty:

@@ -264,7 +264,9 @@ class Reply:
         if 300 <= code < 400 and (location := self._header(b"location")):
             return AnswerError(f"{status}: redirects to {redirected_to(location)}, and no redirect is followed")
         coding = self._coding()
-        text = f"words in the content coding {coding}" if coding else readable(self._words)
+        text = (
+            f"words in the content coding {coding}" if coding else readable(self._words, self._header(b"retry-after"))
+        )
         return AnswerError(f"{self._arrived.came_as}: {text}")
 
     def _status(self) -> str:

@@ -16,6 +16,7 @@ requests/s, of which the first is 0.44.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import TypeVar
@@ -127,8 +128,10 @@ def sweep(
     seed: int = 0,
     num_processes: int = 1,
     seen: Callable[[LoadBlock], None] = lambda block: None,
+    watch: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> tuple[Sweep, Capacity]:
-    """Finds the capacity of a warm server; `seen` is given each block. The seed draws lengths and arrivals.
+    """Finds the capacity of a warm server; `seen` is given each block, which is sent within a `watch` of its own. The
+    seed draws lengths and arrivals.
 
     Raises WorkloadError, and MeasurementError where none of a block's requests was answered, or a process of the client
     was lost.
@@ -147,7 +150,8 @@ def sweep(
 
     def at_rate(rate_per_s: float, run_seed: int) -> tuple[int, int, float]:
         sent = loader.requests(workload, num_requests, rate_per_s, run_seed)
-        blocks.append(block(sent, f"{len(blocks)}", rate_per_s))
+        with watch():
+            blocks.append(block(sent, f"{len(blocks)}", rate_per_s))
         seen(blocks[-1])
         return round(attained(blocks[-1]) * num_requests), num_requests, blocks[-1].duration_s
 

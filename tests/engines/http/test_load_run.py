@@ -227,6 +227,7 @@ def test_a_refused_request_is_not_sent_again(serve, status):
     (answer,) = run_load(_endpoint(serve(handler)), _requests(1)).answers
     assert len(calls) == 1
     assert f"HTTP {status}" in answer.failed
+    assert answer.failed.endswith(": later (Retry-After: 0)")
 
 
 def test_no_server_is_a_failure_of_each_request():
