@@ -87,7 +87,7 @@ def _has_window(config: Config, index: int) -> bool:
         return bool(_entry(config, "no_rope_layers", index))
     pattern = next(filter(None, map(config.get, WINDOW_PATTERNS)), None)
     if pattern is None:
-        raise UnknownLayer("a window shorter than the context, and no key that says which layers have it")
+        raise UnknownLayer("sliding_window is shorter than the context, and no key says which layers have it")
     return (index + 1) % int(pattern) != 0
 
 

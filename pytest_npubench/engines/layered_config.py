@@ -41,12 +41,20 @@ NOT_MODELLED: Mapping[str, str] = {
     "use_cla": "keys and values that groups of layers share",
     "num_loops": "layers that run several times",
 }
+# values that the layers are counted with; with others they are not modelled
+EXPECTED: Mapping[str, tuple[Any, ...]] = {
+    "attn_output_gate": (True,),
+    "attention_output_gate": (False,),
+    "use_sparse_attention": (True,),
+    "sparse_init_block": (0,),
+    "sparse_local_block": (1,),
+}
 _FIGURES = """vocab_size hidden_size num_hidden_layers num_attention_heads num_key_value_heads head_dim v_head_dim
     intermediate_size dense_intermediate_size tie_word_embeddings attention_bias attention_out_bias
     qkv_bias mlp_bias use_bias bias use_qk_norm qk_norm_type q_lora_rank kv_lora_rank qk_nope_head_dim
     qk_rope_head_dim index_topk index_n_heads index_head_dim indexer_types index_topk_freq
     index_skip_topk_offset index_topk_pattern index_topk_blocks index_block_size use_sparse_attention
-    sparse_init_block sparse_local_block sparse_score_type sparse_disable_index_value index_local_blocks
+    sparse_init_block sparse_local_block sparse_disable_index_value index_local_blocks
     num_experts moe_intermediate_size n_shared_experts shared_expert_intermediate_size moe_latent_size
     sliding_window use_sliding_window attention_chunk_size swa_num_attention_heads swa_num_key_value_heads
     swa_head_dim swa_v_head_dim add_swa_attention_sink_bias add_full_attention_sink_bias global_head_dim
@@ -60,36 +68,33 @@ _FIGURES = """vocab_size hidden_size num_hidden_layers num_attention_heads num_k
     per_layer_config linear_num_heads linear_head_dim multi_query parallel_attn new_decoder_architecture
     num_ln_in_parallel_attn alibi"""
 # which experts are chosen, how, and what is done with values: the same work whatever they say
-_OF_VALUES = """hidden_act hidden_activation mlp_hidden_act activation mamba_hidden_act ffn_act_fn rms_norm_eps
-    layer_norm_eps layer_norm_epsilon layernorm_epsilon norm_eps norm_epsilon rope_theta
-    rope_local_base_freq swa_rope_theta rope_interleave indexer_rope_interleave rotary_dim use_mrope
-    position_embedding_type no_rope_theta norm_topk_prob routed_scaling_factor n_group topk_group
-    topk_method scoring_func seq_aux aux_loss_alpha ep_size use_routing_bias moe_router_dtype
-    use_moe_router_bias moe_router_scaling_factor moe_router_use_sigmoid moe_router_activation_func
-    moe_renormalize num_expert_group use_grouped_topk use_expert_bias router_aux_loss_coef
-    query_pre_attn_scalar final_logit_softcapping attn_logit_softcapping cache_implementation
-    output_router_logits clip_qkv use_gemma_norm swiglu_limit swiglu_alpha swiglu_limits
-    swiglu_limits_shared attention_value_scale qk_head_dim use_bidirectional_attention output_gate_type
-    attention_multiplier embedding_multiplier logits_scaling residual_multiplier lm_head_multiplier
-    mlp_multipliers key_multiplier attention_in_multiplier attention_out_multiplier ssm_multipliers
-    ssm_in_multiplier ssm_out_multiplier logit_scale attn_temperature_tuning floor_scale attn_scale
-    full_attn_alpha_factor full_attn_beta_factor linear_attn_alpha_factor linear_attn_beta_factor
+OF_VALUES = """hidden_act hidden_activation mlp_hidden_act activation mamba_hidden_act ffn_act_fn rms_norm_eps
+    layer_norm_eps layer_norm_epsilon layernorm_epsilon norm_eps norm_epsilon rope_theta rope_local_base_freq
+    swa_rope_theta rope_interleave indexer_rope_interleave rotary_dim use_mrope position_embedding_type no_rope_theta
+    norm_topk_prob routed_scaling_factor n_group topk_group topk_method scoring_func seq_aux aux_loss_alpha ep_size
+    use_routing_bias moe_router_dtype use_moe_router_bias moe_router_scaling_factor moe_router_use_sigmoid
+    moe_router_activation_func moe_renormalize num_expert_group use_grouped_topk use_expert_bias router_aux_loss_coef
+    query_pre_attn_scalar final_logit_softcapping attn_logit_softcapping cache_implementation output_router_logits
+    clip_qkv use_gemma_norm swiglu_limit swiglu_alpha swiglu_limits swiglu_limits_shared attention_value_scale
+    qk_head_dim use_bidirectional_attention output_gate_type attention_multiplier embedding_multiplier logits_scaling
+    residual_multiplier lm_head_multiplier mlp_multipliers key_multiplier attention_in_multiplier
+    attention_out_multiplier ssm_multipliers ssm_in_multiplier ssm_out_multiplier logit_scale attn_temperature_tuning
+    floor_scale attn_scale full_attn_alpha_factor full_attn_beta_factor linear_attn_alpha_factor linear_attn_beta_factor
     mlp_alpha_factor mlp_beta_factor layernorm_full_attention_alpha layernorm_full_attention_beta
-    layernorm_linear_attention_alpha layernorm_linear_attention_beta layernorm_mlp_alpha layernorm_mlp_beta
-    postnorm shared_moe_mode mla_use_nope time_step_limit time_step_min time_step_max time_step_floor
-    time_step_rank chunk_size mamba_chunk_size use_mamba_kernels mamba_norm_before_gate
-    rescale_prenorm_residual residual_in_fp32 num_logits_to_keep block_size moe_shared_expert_overlap
-    mtp_use_dedicated_embeddings use_mtp index_share_for_mtp_iteration moe_norm_min moe_gate moe_capacity
-    moe_jitter_eps moe_loss_weight moe_normalize_expert_weights input_jitter_noise for_llm_class
-    moe_use_aux_free init_method normalization_function layer_switch order_of_interleaved_layers rotary_pct
-    use_embedding_sharing use_gated_activation use_parallel_block use_parallel_embedding cla_share_factor
-    add_classification_head class_num norm_type pool_type use_rotary_pos_emb moe_drop_tokens
-    moe_random_routing_dropped_token org_vocab_size dense_list enable_lm_head_fp32 group_limited_greedy
-    use_mixed_mlp_moe block_dim block_mlp_init_scale block_norm_eps block_out_init_scale block_use_swiglu
-    block_use_xavier_init conv_dim conv_dim_out conv_use_xavier_init use_pos_enc mamba_use_mlp
-    mlp_expansion_factor apply_residual_connection_post_layernorm use_associative_scan use_mambapy
-    moe_aux_loss_coef z_loss_coefficient rope_scaling_factor"""
-READ = frozenset(f"{_FIGURES} {_OF_VALUES}".split()) | PATTERN_KEYS | {GIVEN_NAMES}
+    layernorm_linear_attention_alpha layernorm_linear_attention_beta layernorm_mlp_alpha layernorm_mlp_beta postnorm
+    shared_moe_mode mla_use_nope time_step_limit time_step_min time_step_max time_step_floor time_step_rank chunk_size
+    mamba_chunk_size use_mamba_kernels mamba_norm_before_gate rescale_prenorm_residual residual_in_fp32
+    num_logits_to_keep block_size moe_shared_expert_overlap mtp_use_dedicated_embeddings use_mtp
+    index_share_for_mtp_iteration moe_norm_min moe_gate moe_capacity moe_jitter_eps moe_loss_weight
+    moe_normalize_expert_weights input_jitter_noise for_llm_class moe_use_aux_free init_method normalization_function
+    layer_switch order_of_interleaved_layers rotary_pct use_embedding_sharing use_gated_activation use_parallel_block
+    use_parallel_embedding cla_share_factor add_classification_head class_num norm_type pool_type use_rotary_pos_emb
+    moe_drop_tokens moe_random_routing_dropped_token org_vocab_size dense_list enable_lm_head_fp32 group_limited_greedy
+    use_mixed_mlp_moe sparse_score_type block_dim block_mlp_init_scale block_norm_eps block_out_init_scale
+    block_use_swiglu block_use_xavier_init conv_dim conv_dim_out conv_use_xavier_init use_pos_enc mamba_use_mlp
+    mlp_expansion_factor apply_residual_connection_post_layernorm use_associative_scan use_mambapy moe_aux_loss_coef
+    z_loss_coefficient rope_scaling_factor"""
+READ = frozenset(f"{_FIGURES} {OF_VALUES}".split()) | PATTERN_KEYS | {GIVEN_NAMES}
 
 
 def layered_shape(config: Config, name: str, path: Path) -> DecoderShape:
@@ -144,6 +149,14 @@ def _family(config: Config, path: Path) -> LayeredFamily:
     model_type = str(config.get("model_type"))
     family = FAMILIES.get(model_type)
     unmodelled = [f"{key} ({why})" for key, why in NOT_MODELLED.items() if config.get(key) not in (None, False, 0, 1)]
+    norm = "per_layer" if family and family.qk_norm == "all" else "per_head"
+    indexed = config.get("sparse_attention_freq")
+    expected = {**EXPECTED, "qk_norm_type": (norm,), "sparse_disable_index_value": (indexed,)}
+    unmodelled += [
+        f"{key} of {config[key]!r}"
+        for key, allowed in expected.items()
+        if config.get(key) is not None and config[key] not in allowed
+    ]
     if unmodelled:
         raise ConfigError(f"{path}: model_type {model_type} has {'; '.join(unmodelled)}, which is not modelled")
     classes = config.get("architectures")

@@ -64,14 +64,18 @@ GIVEN_NAMES = "_names"
 
 def with_own_names(config: Config) -> dict[str, Any]:
     """The file with one name for each meaning. Tables of attention and feed-forward parts are laid out in it."""
-    plain = {key: value for key, value in config.items() if key not in ("attn_config", "ffn_config")}
-    for key in ("attn_config", "ffn_config"):
-        plain |= {name: value for name, value in (config.get(key) or {}).items() if name not in plain}
-    for key, value in (plain.pop("attention_other_setting", None) or {}).items():
-        plain.setdefault(f"swa_{ALIASES.get(key, key)}", value)
-    for table in ("linear_attn_config", "sparse_attention_config"):
-        for key, value in (plain.pop(table, None) or {}).items():
-            plain.setdefault(OF_TABLES.get(key, key), value)
+    plain = dict(config)
+    for table in (
+        "attn_config",
+        "ffn_config",
+        "attention_other_setting",
+        "linear_attn_config",
+        "sparse_attention_config",
+    ):
+        inner = plain.pop(table) if isinstance(config.get(table), Mapping) else {}
+        for key, value in inner.items():
+            name = f"swa_{ALIASES.get(key, key)}" if table == "attention_other_setting" else key
+            plain.setdefault(name if table in ("attn_config", "ffn_config") else OF_TABLES.get(name, name), value)
     given = {}
     for alias, name in ALIASES.items():
         value = plain.pop(alias, None)
@@ -172,6 +176,7 @@ FAMILIES: Mapping[str, LayeredFamily] = {
     "olmoe": LayeredFamily(qk_norm="all"),
     "olmo2": LayeredFamily(qk_norm="all"),
     "olmo3": LayeredFamily(qk_norm="all"),
+    "gemma": LayeredFamily(missing=_GEMMA),
     "gemma2": LayeredFamily(num_norms=4, missing=_GEMMA | {"sliding_window": 4096, "sliding_window_pattern": 2}),
     "gemma3_text": LayeredFamily(
         classes=("Gemma3",),

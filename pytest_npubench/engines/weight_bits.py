@@ -25,6 +25,18 @@ OF_ATTENTION = re.compile(r"attn|attention")
 OF_FORWARD = re.compile(r"mlp|expert|ffn|feed_forward")
 OF_LAYER = re.compile(r"layers\.\d")
 SCALE_BITS = 16
+_READ = """quant_method quant_algo kv_cache_scheme kv_cache_quant_algo quantization quantized_layers config_groups
+    weight_block_size bits w_bit nbits group_size q_group_size load_in_4bit load_in_8bit _load_in_4bit _load_in_8bit
+    bnb_4bit_use_double_quant weights quant_type mode"""
+# how a checkpoint was made and is computed with: as many bits whatever they say
+OF_VALUES = """activation_scheme activations activation_scale_ub fmt scale_fmt format version backend producer
+    quantization_status global_compression_ratio zero_point has_zero_point pre_quant_scale desc_act sym damp_percent
+    damp_auto_increment true_sequential static_groups model_name_or_path model_file_base_name checkpoint_format meta
+    pack_dtype dataset use_exllama exllama_config max_input_length batch_size do_fuse fuse_max_seq_len iters nsamples
+    seqlen lr minmax_lr enable_quanted_input enable_minmax_tuning low_gpu_mem_usage packing_format autoround_version
+    data_type bnb_4bit_compute_dtype bnb_4bit_quant_storage bnb_4bit_quant_type llm_int8_enable_fp32_cpu_offload
+    llm_int8_has_fp16_weight llm_int8_threshold include_input_output_embeddings"""
+KNOWN = frozenset(f"{_READ} {OF_VALUES}".split()).union(LISTS)
 FP8_ALGORITHMS = ("FP8", "FP8_PER_TENSOR", "FP8_PB_WO", "FP8_PB_REAL", "FP8_PER_CHANNEL_PER_TOKEN")
 
 
@@ -75,6 +87,14 @@ def weight_bits(config: Config, file: Path) -> tuple[WeightBits | None, tuple[st
     if kept:
         shown = kept.get("num_bits", "other") if isinstance(kept, Mapping) else kept
         doubts.append(f"{key} has scales for keys and values of {shown} bits; they are so with --kv-dtype alone")
+    of_modules = [name for name, value in table.items() if isinstance(value, Mapping) and "bits" in value]
+    if of_modules:
+        doubts.append(
+            f"{key}: {len(of_modules)} modules with other bits are counted as all others, {of_modules[0]} among them"
+        )
+    given = {name for name, value in table.items() if value not in (None, False, 0, "", [], {})}
+    if unread := sorted(given - KNOWN - {*of_modules}):
+        doubts.append(f"{key}: {', '.join(unread)}: not read, whatever that changes")
     shown_bits = f"{bits.bits:.4g} bits a weight ({method})"
     said = f"the config's {shown_bits} are taken, but for embeddings, norms and what it leaves as it is"
     is_quantised = bits.is_attention_quantised and not is_attention_kept
@@ -97,7 +117,9 @@ def _table(config: Config, file: Path) -> tuple[Any, str]:
     if not beside.is_file():
         return None, ""
     try:
-        return dict(json_value(read_text(beside, SMALL_BYTES))["quantization"]), BESIDE
+        whole = dict(json_value(read_text(beside, SMALL_BYTES)))
+        others = {name: value for name, value in whole.items() if name not in ("producer", "quantization")}
+        return {**others, **whole["quantization"]}, BESIDE
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{beside}: cannot be read: {error}") from error
 
@@ -157,7 +179,8 @@ def _modelopt(table: Config) -> WeightBits:
     if algorithm == "MXFP8":
         return WeightBits(method="", bits=8 + 8 / 32, compute="fp8")
     if algorithm in ("NVFP4", "NVFP4_AWQ", "W4A4_NVFP4", "W4A16_NVFP4"):
-        return WeightBits(method="", bits=4 + 8 / 16, compute=None if "A16" in algorithm else "fp8")
+        size = table.get("group_size") or 16
+        return WeightBits(method="", bits=4 + 8 / size, compute=None if "A16" in algorithm else "fp8")
     if algorithm in ("INT8_SQ", "W8A8_SQ_PER_CHANNEL", "W8A8"):
         return WeightBits(method="", bits=8, compute="int8")
     if algorithm in ("W4A16_AWQ", "W4A8_AWQ", "INT4_AWQ"):

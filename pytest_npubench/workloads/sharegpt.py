@@ -48,9 +48,11 @@ def _conversations(path: Path) -> list[object]:
 
 
 def _unread(entries: list[Any]) -> Iterator[str]:
-    """Keys of conversations that nothing is made of, and messages of others than a human and a model."""
+    """Keys of conversations and messages that nothing is made of, and messages of others than a human and a model."""
     yield from dict.fromkeys(key for entry in entries for key in entry if key not in ("id", "conversations"))
-    others = {turn["from"] for entry in entries for turn in entry["conversations"]} - {"human", "gpt"}
+    turns = [turn for entry in entries for turn in entry["conversations"]]
+    yield from dict.fromkeys(f"{key} of messages" for turn in turns for key in turn if key not in ("from", "value"))
+    others = {turn["from"] for turn in turns} - {"human", "gpt"}
     yield from (f"messages of {other}" for other in sorted(others))
 
 

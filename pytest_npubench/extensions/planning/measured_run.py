@@ -19,8 +19,9 @@ Worked example: queued at 10.0, first token at 10.2, last of 5 at 10.6 is an arr
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -28,9 +29,17 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from pytest_npubench.core.documents import json_value
-from pytest_npubench.core.record_reader import OPEN_JSON, WrongEntryError, at_least, key, keys_of
+from pytest_npubench.core.record_reader import OPEN_JSON, WrongEntryError, key, keys_of
 from pytest_npubench.core.regular_file import read_text
 from pytest_npubench.errors import WorkloadError
+from pytest_npubench.extensions.planning.stated_engine import (
+    OF_RUNS,
+    EngineArguments,
+    Tokens,
+    engine_of,
+    is_neutral,
+    unread,
+)
 from pytest_npubench.serving.metrics.record import RequestRecord
 from pytest_npubench.serving.request import PromptContent, ServingRequest
 
@@ -38,48 +47,21 @@ MAX_BYTES = 256 * 2**20
 REQUESTS, META = "requests.jsonl", "meta.json"
 MOST_LOST = 0.1
 """Of the requests: with more of them missing, what is left is another load."""
-BLOCK_TOKENS = 16  # vLLM's default
 FAILED, ABSENT = "failed", "not in its lists"
 COLUMNS = ("input_lens", "output_lens", "ttfts", "itls", "start_times")
-ENGINE_TABLES = ("engine_kwargs", "engine_args", "kv_cache", "cache_config")
-"""Tables of meta.json that say how the engine was started; the later ones say what came of it, and count."""
 OF_REQUESTS = """request_id id scheduled_ts num_preemptions error errors success finish_reason num_generation_tokens
     first_token_latency is_corrupted e2e ttft tpot latency"""
-OF_ENGINES = """schema_version model model_name model_id served_model_name tokenizer tokenizer_id tokenizer_mode
-    revision vllm_version engine date time timestamp host hostname gpu gpu_name hardware notes workload dataset
-    num_requests dataset_path dataset_hash started_at finished_at tick_seconds seed load_format download_dir
-    trust_remote_code skip_tokenizer_init disable_log_stats disable_log_requests
-    max_model_len swap_space distributed_executor_backend hf_overrides"""
-OF_BENCHMARKS = """endpoint_type backend label num_prompts request_rate burstiness max_concurrency duration completed
+OF_BENCHMARKS = """endpoint_type backend label num_prompts request_rate burstiness duration completed rps_change_events
     failed total_input_tokens total_output_tokens request_throughput request_goodput request_goodput: output_throughput
     total_token_throughput max_output_tokens_per_s max_concurrent_requests generated_texts rtfx ramp_up_strategy
     ramp_up_start_rps ramp_up_end_rps latencies queue_times dataset_name sharegpt_output_len random_input_len
     random_output_len random_range_ratio concurrency input_throughput total_throughput total_input_text_tokens
     total_input_vision_tokens total_output_tokens_retokenized output_throughput_retokenized
     total_throughput_retokenized max_itl_ms tag"""
-WITHOUT_EFFECT = frozenset(f"{OF_REQUESTS} {OF_ENGINES} {OF_BENCHMARKS}".split())
+WITHOUT_EFFECT = frozenset(f"{OF_REQUESTS} {OF_RUNS} {OF_BENCHMARKS}".split())
 """Keys of what is known already, or of what changes nothing that is simulated."""
 SUMMARIES = ("mean_", "median_", "std_", "p50_", "p90_", "p95_", "p99_", "p25_", "p75_")
-NEUTRAL = ("None", "False", "0", "0.0", "1", "1.0", "''", "'auto'", "[]", "{}")
-"""Values, as Python writes them, of settings that are not used."""
-ON_BY_DEFAULT = ("enable_chunked_prefill",)
-"""Settings that change something where they are False."""
-_DTYPES = {
-    "auto": None,
-    "bfloat16": "bf16",
-    "half": "fp16",
-    "float16": "fp16",
-    "float": "fp32",
-    "float32": "fp32",
-    "fp8": "fp8",
-    "fp8_e4m3": "fp8",
-    "fp8_e5m2": "fp8",
-    "int8": "int8",
-    "int4": "int4",
-}
-Tokens = Annotated[int, at_least(1)]
 Seconds = Annotated[float, Meta(ge=0, description="seconds, at least 0")]
-Fraction = Annotated[float, Meta(gt=0, le=1, description="a fraction, above 0 and at most 1")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,47 +98,6 @@ class MeasuredRequest:
     def tpot_s(self) -> float:
         """The mean time of the tokens after the first; 0 without any."""
         return (self.last_token_s - self.first_token_s) / max(1, self.output_tokens - 1)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineArguments:
-    """What the server was started with, as far as it is known."""
-
-    max_batch_size: Tokens | None = field(default=None, metadata=key("max_num_seqs"))
-    chunk_size_tokens: Tokens | None = field(default=None, metadata=key("max_num_batched_tokens"))
-    tensor_parallel: Tokens = field(default=1, metadata=key("tensor_parallel_size"))
-    pipeline_parallel: Tokens = field(default=1, metadata=key("pipeline_parallel_size"))
-    data_parallel: Tokens = field(default=1, metadata=key("data_parallel_size"))
-    is_expert_parallel: bool = field(default=False, metadata=key("enable_expert_parallel"))
-    keeps_blocks: bool | None = field(default=None, metadata=key("enable_prefix_caching"))
-    torch_dtype: str | None = field(default=None, metadata=key("dtype"))
-    torch_kv_dtype: str | None = field(default=None, metadata=key("kv_cache_dtype"))
-    memory_fraction: Fraction | None = field(default=None, metadata=key("gpu_memory_utilization"))
-    kv_blocks_wanted: Tokens | None = field(default=None, metadata=key("num_gpu_blocks_override"))
-    kv_blocks: Tokens | None = field(default=None, metadata=key("num_gpu_blocks"))
-    kv_tokens: Tokens | None = field(default=None, metadata=key("num_kv_tokens"))
-    block_tokens: Tokens | None = field(default=None, metadata=key("block_size"))
-    is_asynchronous: bool | None = field(default=None, metadata=key("async_scheduling"))
-
-    @property
-    def kv_capacity_tokens(self) -> int | None:
-        """The KV tokens of a replica: as the engine counted them, else its blocks; None where neither is given."""
-        blocks = self.kv_blocks or self.kv_blocks_wanted
-        return self.kv_tokens or (blocks and blocks * (self.block_tokens or BLOCK_TOKENS))
-
-    @property
-    def dtype(self) -> str | None:
-        """The dtype as hardware files name it; None: not stated."""
-        return _DTYPES[self.torch_dtype or "auto"]
-
-    @property
-    def kv_dtype(self) -> str | None:
-        return _DTYPES[self.torch_kv_dtype or "auto"]
-
-    def __post_init__(self) -> None:
-        for name, given in (("dtype", self.torch_dtype), ("kv_cache_dtype", self.torch_kv_dtype)):
-            if (given or "auto") not in _DTYPES:
-                raise WrongEntryError(name, f"{given!r}; want one of {', '.join(_DTYPES)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,10 +161,10 @@ def measured_run(path: Path) -> MeasuredRun:
         if not isinstance(about, Mapping):
             raise WorkloadError(f"{meta} holds a {type(about).__name__}; want an object")
         stack = f"vllm {about['vllm_version']}" if isinstance(about.get("vllm_version"), str) else ""
-        engine, unread = engine_of(meta, about) if about else (None, ())
+        engine, of_engine = engine_of(meta, about) if about else (None, ())
         lines = [(number, line) for number, line in enumerate(_text(requests).splitlines(), 1) if line.strip()]
         of_lines = _benchmark_of_line if lines and f'"{COLUMNS[0]}"' in lines[0][1] else _rows_of_lines
-        return _run(path, of_lines(requests, lines), engine, stack, unread)
+        return _run(path, of_lines(requests, lines), engine, stack, of_engine)
     if kind == ".csv":
         raise WorkloadError(
             f"{path}: a CSV of requests has arrivals and lengths, and no times of tokens to calibrate on or to compare "
@@ -246,7 +187,7 @@ class _Rows:
     def __init__(self) -> None:
         self.requests: list[MeasuredRequest] = []
         self.lost: Counter[str] = Counter()
-        self.unread: tuple[str, ...] = ()
+        self.doubts: tuple[str, ...] = ()
 
     def add(self, row: Mapping[str, Any]) -> None:
         """Raises WrongEntryError for a row that no request can be."""
@@ -269,7 +210,7 @@ def _lack(row: Mapping[str, Any]) -> str:
 
 
 def _run(
-    path: Path, rows: _Rows, engine: EngineArguments | None = None, stack: str = "", unread: tuple[str, ...] = ()
+    path: Path, rows: _Rows, engine: EngineArguments | None = None, stack: str = "", of_engine: tuple[str, ...] = ()
 ) -> MeasuredRun:
     """Raises WorkloadError where too few of the requests were measured."""
     num_lost, there = rows.lost.total(), rows.lost.total() + len(rows.requests)
@@ -286,22 +227,8 @@ def _run(
     times = ("arrival_s", "first_token_s", "last_token_s")
     moved = tuple(replace(request, **{name: getattr(request, name) - zero_s for name in times}) for request in ordered)
     lost = (f"{num_lost} of {there} requests are left out: {reasons}",) if num_lost else ()
-    doubts = (*lost, *rows.unread, *unread)
+    doubts = (*lost, *rows.doubts, *of_engine)
     return MeasuredRun(source=str(path), requests=moved, engine=engine, stack=stack, doubts=doubts)
-
-
-def _unread(path: Path, table: Mapping[str, Any], read: Collection[str]) -> tuple[str, ...]:
-    """The keys that change what is simulated, for all that is known here, and are not read, in a sentence."""
-    keys = [
-        name
-        for name, value in table.items()
-        if name not in WITHOUT_EFFECT.union(read) and not name.startswith(SUMMARIES) and not _is_neutral(name, value)
-    ]
-    return (f"{path.name}: {', '.join(keys)}: not read, whatever that changes",) if keys else ()
-
-
-def _is_neutral(name: str, value: object) -> bool:
-    return value in (True, None) if name in ON_BY_DEFAULT else repr(value) in NEUTRAL
 
 
 def _rows_of_lines(path: Path, lines: Sequence[tuple[int, str]]) -> _Rows:
@@ -312,8 +239,8 @@ def _rows_of_lines(path: Path, lines: Sequence[tuple[int, str]]) -> _Rows:
             rows.add(row)
         except ValueError as error:
             raise WorkloadError(f"{path}, line {number}: {error}") from None
-        keys |= {name: value for name, value in row.items() if not _is_neutral(name, value)}
-    rows.unread = _unread(path, keys, keys_of(MeasuredRequest))
+        keys |= {name: value for name, value in row.items() if not is_neutral(name, value)}
+    rows.doubts = unread(path, keys, keys_of(MeasuredRequest), WITHOUT_EFFECT, SUMMARIES)
     return rows
 
 
@@ -327,27 +254,16 @@ def _benchmark_of_line(path: Path, lines: Sequence[tuple[int, str]]) -> _Rows:
         raise WorkloadError(f"{path}, line {lines[0][0]}: {error}") from None
 
 
-def engine_of(path: Path, about: Mapping[str, Any]) -> tuple[EngineArguments, tuple[str, ...]]:
-    """What a meta.json says of the engine, and the doubts of it. Raises WorkloadError."""
-    tables = {name: about[name] for name in ENGINE_TABLES if name in about}
-    read = keys_of(EngineArguments)
-    given: dict[str, Any] = {name: value for name, value in about.items() if name not in tables}
-    try:
-        for name, table in tables.items():
-            given |= OPEN_JSON.table(table, name)
-        given = {name: value for name, value in given.items() if value is not None}
-        return OPEN_JSON.record(EngineArguments, given, "engine_kwargs"), _unread(path, given, read)
-    except ValueError as error:
-        raise WorkloadError(f"{path}: {error}") from None
-
-
 def _benchmark(path: Path, entries: Any) -> _Rows:
+    doubts: tuple[str, ...] = ()
+    if isinstance(entries, Mapping) and isinstance(entries.get("input_lens"), list):
+        entries, doubts = _with_arrivals(entries, len(entries["input_lens"]))
     missing = [name for name in COLUMNS if not isinstance(entries, Mapping) or not isinstance(entries.get(name), list)]
     if missing:
         raise WorkloadError(
             f"{path} has no list {missing[0]!r}; want a folder with {REQUESTS}, a .jsonl of that form, or vLLM's "
             "benchmark JSON (vllm bench serve --save-result --save-detailed); SGLang's says nothing of when its "
-            "requests arrived, unless start_times are added"
+            "requests arrived, unless request_rate is inf or start_times are added"
         )
     lists = {name: entries[name] for name in COLUMNS}
     if isinstance(entries.get("errors"), list):
@@ -369,8 +285,22 @@ def _benchmark(path: Path, entries: Any) -> _Rows:
     )
     if absent > 0:
         rows.lost[ABSENT] += absent
-    rows.unread = _unread(path, entries, (*COLUMNS, "errors"))
+    rows.doubts = (
+        *doubts,
+        *unread(path, entries, (*COLUMNS, "errors", "max_concurrency"), WITHOUT_EFFECT, SUMMARIES),
+    )
     return rows
+
+
+def _with_arrivals(entries: Mapping[str, Any], num_requests: int) -> tuple[Mapping[str, Any], tuple[str, ...]]:
+    """The entries with start_times where their request_rate tells them, and what is doubtful of when requests came."""
+    limit = entries.get("max_concurrency")
+    if isinstance(limit, int) and limit < num_requests:
+        return entries, (f"max_concurrency is {limit}: requests waited for answers, and are simulated as they came",)
+    if entries.get("start_times") is None and entries.get("request_rate") in ("inf", math.inf):
+        told = "start_times are not given: all came at once, as request_rate is inf"
+        return {**entries, "start_times": [0.0] * num_requests}, (told,)
+    return entries, ()
 
 
 def _benchmark_row(prompt: Any, output: Any, ttft_s: Any, gaps_s: Any, start_s: Any) -> dict[str, Any]:

@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from pytest_npubench.engines.shapes import DecoderShape
     from pytest_npubench.extensions.planning.cli.seen_iterations import SeenIterations
     from pytest_npubench.extensions.planning.cli.simulation import System
-    from pytest_npubench.extensions.planning.measured_run import EngineArguments, MeasuredRun
+    from pytest_npubench.extensions.planning.measured_run import MeasuredRun
+    from pytest_npubench.extensions.planning.stated_engine import EngineArguments
     from pytest_npubench.extensions.planning.virtual.calibrated import CalibratedCost
     from pytest_npubench.extensions.planning.virtual.calibration import Calibration, Prior
     from pytest_npubench.extensions.planning.virtual.cost_file import CostFile, Seen
@@ -112,7 +113,8 @@ def run(arguments: argparse.Namespace) -> int:
 def _fit_requests(arguments: argparse.Namespace, other: CostFile | None) -> tuple[Calibration, CostFile, str]:
     """What was found, as a file, and what it was found on and is judged on, in words."""
     from pytest_npubench.extensions.planning.cli.simulation import check_lengths
-    from pytest_npubench.extensions.planning.measured_run import EngineArguments, measured_run
+    from pytest_npubench.extensions.planning.measured_run import measured_run
+    from pytest_npubench.extensions.planning.stated_engine import EngineArguments
     from pytest_npubench.extensions.planning.virtual.calibration import (
         LEAST_KNOWN,
         LEAST_REQUESTS,
@@ -170,7 +172,7 @@ def _fit_iterations(arguments: argparse.Namespace, other: CostFile | None) -> tu
         stated_capacity,
         stated_engine,
     )
-    from pytest_npubench.extensions.planning.measured_run import EngineArguments
+    from pytest_npubench.extensions.planning.stated_engine import EngineArguments
     from pytest_npubench.extensions.planning.virtual.cost_file import seen_in
     from pytest_npubench.extensions.planning.virtual.doubts import doubts
     from pytest_npubench.extensions.planning.virtual.drift import calibrate_blocks

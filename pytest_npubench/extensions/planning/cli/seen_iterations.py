@@ -15,7 +15,7 @@ from pytest_npubench.errors import ConfigError
 
 if TYPE_CHECKING:
     from pytest_npubench.engines.shapes import DecoderShape
-    from pytest_npubench.extensions.planning.measured_run import EngineArguments
+    from pytest_npubench.extensions.planning.stated_engine import EngineArguments
     from pytest_npubench.serving.log import IterationLog
 
 
@@ -34,20 +34,12 @@ STEP = re.compile(
 CAPACITY = re.compile(r"KV cache size: ([\d,]+) tokens")
 BEGUN = "Iteration("
 ENGINE = re.compile(r"Initializing a V1 LLM engine \(v(?P<version>[^)]*)\) with config: (?P<config>.+)")
-SETTING = re.compile(r"\b(\w+)='?([\w.]+)")
-OF_ENGINE = (
-    "tensor_parallel_size",
-    "pipeline_parallel_size",
-    "data_parallel_size",
-    "decode_context_parallel_size",
-    "dtype",
-    "kv_cache_dtype",
-    "quantization",
-    "speculative_config",
-    "enable_prefix_caching",
-    "enable_chunked_prefill",
-)
-"""Settings of the line that vLLM logs of its engine; the others are of the run and the machine."""
+ARGUMENTS = re.compile(r"non-default args: \{(?P<config>.+)\}")
+CHUNKS = re.compile(r"Chunked prefill is enabled with (max_num_batched_tokens=\d+)")
+ASYNCHRONOUS = re.compile(r"Asynchronous scheduling is (enabled|disabled)")
+INNER = re.compile(r"[\[({<][^\[\](){}<>]*[\])}>]")
+"""Brackets without any in them."""
+SETTING = re.compile(r"(?:^|[,{ ])'?(\w+)'?(?:=|: )'?([^',]+)")
 WORDS = {"True": True, "False": False, "None": None}
 MOST_LOG_BYTES = 256 * 2**20
 
@@ -110,18 +102,31 @@ def stated_capacity(path: Path) -> int | None:
 
 def stated_engine(path: Path) -> tuple[EngineArguments, tuple[str, ...]]:
     """What a step log says of its engine, as far as it does, and the doubts of it. Raises WorkloadError."""
-    from pytest_npubench.extensions.planning.measured_run import engine_of
+    from pytest_npubench.extensions.planning.stated_engine import engine_of
 
     text = _text(path)
-    line = ENGINE.search(text)
     given: dict[str, object] = {}
-    for name, value in SETTING.findall(line["config"]) if line else ():
-        if name in OF_ENGINE:
-            word = value.removeprefix("torch.")
-            given[name] = int(word) if word.isdecimal() else WORDS.get(word, word)
+    for pattern in (ARGUMENTS, ENGINE):
+        given |= _settings(line["config"]) if (line := pattern.search(text)) else {}
+    given |= _settings(chunks[1]) if (chunks := CHUNKS.search(text)) else {}
+    given |= {"async_scheduling": words[1] == "enabled"} if (words := ASYNCHRONOUS.search(text)) else {}
     engine, unread = engine_of(path, {"engine_kwargs": given})
     with_images = "encoder inputs: " in text
     return engine, (*unread, *([f"{path.name}: encoder inputs: not read, whatever they take"] if with_images else []))
+
+
+def _settings(text: str) -> dict[str, object]:
+    """Settings as Python writes them; those that are records or lists of several as the text of that."""
+    while (flat := INNER.sub("...", text)) != text:
+        text = flat
+    settings: dict[str, object] = {}
+    for name, value in SETTING.findall(text):
+        word = value.strip().removeprefix("torch.")
+        try:
+            settings[name] = WORDS[word] if word in WORDS else float(word) if "." in word else int(word)
+        except ValueError:
+            settings[name] = word
+    return settings
 
 
 def logged_iterations(

@@ -50,7 +50,8 @@ if TYPE_CHECKING:
     from pytest_npubench.cli.arguments import Commands
     from pytest_npubench.core.hardware import HardwareSpec
     from pytest_npubench.extensions.planning.cli.simulation import System
-    from pytest_npubench.extensions.planning.measured_run import EngineArguments, MeasuredRun
+    from pytest_npubench.extensions.planning.measured_run import MeasuredRun
+    from pytest_npubench.extensions.planning.stated_engine import EngineArguments
     from pytest_npubench.extensions.planning.virtual.cost_file import CostFile
     from pytest_npubench.serving.metrics import Slo
     from pytest_npubench.serving.request import ServingRequest
@@ -192,7 +193,8 @@ def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
 
 def simulated(arguments: argparse.Namespace) -> dict[str, Any]:
     """What was asked for and what came out, as plain data. Raises NpubenchError."""
-    from pytest_npubench.extensions.planning.measured_run import EngineArguments, measured_run
+    from pytest_npubench.extensions.planning.measured_run import measured_run
+    from pytest_npubench.extensions.planning.stated_engine import EngineArguments
 
     served = measured_run(arguments.served) if arguments.served else None
     system, calibration = _system(arguments, served.engine if served else None)

@@ -18,7 +18,7 @@ from pytest_npubench.extensions.planning.cli.simulation import BLOCK_SIZE_TOKENS
 if TYPE_CHECKING:
     from pytest_npubench.core.hardware import HardwareSpec
     from pytest_npubench.engines.shapes import DecoderShape
-    from pytest_npubench.extensions.planning.measured_run import EngineArguments
+    from pytest_npubench.extensions.planning.stated_engine import EngineArguments
     from pytest_npubench.extensions.planning.virtual.cost_file import CostFile
     from pytest_npubench.extensions.planning.virtual.step_cost import StepCost
 

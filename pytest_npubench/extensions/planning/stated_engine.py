@@ -1,0 +1,164 @@
+"""What is said of the engine that served a run: settings that a run's meta.json has, or that vLLM logs when it starts.
+
+A setting that is neither read nor known to be without effect is named in a doubt.
+
+Worked example: {"engine_kwargs": {"max_num_seqs": 64, "lora": 5}} is a batch limit of 64, and "meta.json: lora: not
+read, whatever that changes".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from pytest_npubench.core.record_reader import OPEN_JSON, WrongEntryError, at_least, key, keys_of
+from pytest_npubench.errors import WorkloadError
+
+BLOCK_TOKENS = 16  # vLLM's default
+ENGINE_TABLES = ("engine_kwargs", "engine_args", "kv_cache", "cache_config")
+"""Tables of meta.json that say how the engine was started; the later ones say what came of it, and count."""
+RESOLVED = "resolved_config"
+"""Table of all of vLLM's settings as it serves with them. It counts before the others."""
+RESOLVED_TABLES = ("model_config", "parallel_config", "scheduler_config", "cache_config")
+SAME = {
+    "cache_dtype": "kv_cache_dtype",
+    "kv_cache_size_tokens": "num_kv_tokens",
+    "chunked_prefill_enabled": "enable_chunked_prefill",
+}
+"""Settings that have another name as they are resolved, or in an older log."""
+OF_RUNS = """schema_version model model_name model_id model_tag served_model_name tokenizer tokenizer_id tokenizer_mode
+    revision code_revision tokenizer_revision vllm_version engine date time timestamp host hostname port gpu gpu_name
+    hardware notes workload dataset num_requests dataset_path dataset_hash started_at finished_at tick_seconds seed
+    load_format load_config download_dir trust_remote_code skip_tokenizer_init max_model_len max_seq_len swap_space
+    instance_id model_weights hf_config hf_text_config config_format runner convert api_key uvicorn_log_level"""
+# what is written of a run, and what is done with its answers
+_OF_ANSWERS = """disable_log_stats disable_log_requests enable_log_requests observability_config profiler_config
+    max_logprobs logprobs_mode generation_config structured_outputs_config decoding_config tool_call_parser
+    reasoning_parser enable_auto_tool_choice chat_template renderer_num_workers multi_step_stream_outputs
+    enable_prompt_tokens_details shutdown_timeout enable_logging_iteration_details"""
+# how an iteration is computed and sent between devices: whatever it is, the times of the run have it
+_OF_ITERATIONS = """additional_config attention_config compilation_config device_config kernel_config mamba_config
+    offload_config optimization_level performance_mode model_impl disable_cascade_attn sleep_mode_backend
+    distributed_executor_backend disable_custom_all_reduce disable_nccl_for_dp_synchronization all2all_backend
+    dcp_comm_backend worker_cls sd_worker_cls master_addr master_port data_parallel_backend data_parallel_master_ip
+    data_parallel_master_port data_parallel_rpc_port prefix_caching_hash_algo fault_tolerance_config"""
+# of encoders, or told by another setting
+_TOLD = """encoder_cache_size max_num_encoder_input_tokens ec_manager_config is_multimodal_model is_moe_model world_size
+    kv_cache_max_concurrency user_specified_block_size user_specified_mamba_block_size kv_offloading_backend
+    eplb_config dbo_decode_token_threshold dbo_prefill_token_threshold replayssm_buffer_len"""
+WITHOUT_EFFECT = frozenset(f"{OF_RUNS} {_OF_ANSWERS} {_OF_ITERATIONS} {_TOLD}".split())
+NEUTRAL = ("None", "False", "0", "0.0", "1", "1.0", "''", "'auto'", "'none'", "[]", "{}")
+"""Values, as Python writes them, of settings that are not used."""
+DEFAULTS = {
+    "enable_chunked_prefill": (True, None),
+    "scheduler_reserve_full_isl": (True, None),
+    "policy": ("fcfs",),
+    "scheduling_policy": ("fcfs",),
+    "runner_type": ("generate",),
+    "expert_placement_strategy": ("linear",),
+}
+"""Settings that change something where they are something else."""
+_DTYPES = {
+    "auto": None,
+    "bfloat16": "bf16",
+    "half": "fp16",
+    "float16": "fp16",
+    "float": "fp32",
+    "float32": "fp32",
+    "fp8": "fp8",
+    "fp8_e4m3": "fp8",
+    "fp8_e5m2": "fp8",
+    "int8": "int8",
+    "int4": "int4",
+}
+Tokens = Annotated[int, at_least(1)]
+Fraction = Annotated[float, Meta(gt=0, le=1, description="a fraction, above 0 and at most 1")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineArguments:
+    """What the server was started with, as far as it is known."""
+
+    max_batch_size: Tokens | None = field(default=None, metadata=key("max_num_seqs"))
+    chunk_size_tokens: Tokens | None = field(default=None, metadata=key("max_num_batched_tokens"))
+    tensor_parallel: Tokens = field(default=1, metadata=key("tensor_parallel_size"))
+    pipeline_parallel: Tokens = field(default=1, metadata=key("pipeline_parallel_size"))
+    data_parallel: Tokens = field(default=1, metadata=key("data_parallel_size"))
+    is_expert_parallel: bool = field(default=False, metadata=key("enable_expert_parallel"))
+    keeps_blocks: bool | None = field(default=None, metadata=key("enable_prefix_caching"))
+    torch_dtype: str | None = field(default=None, metadata=key("dtype"))
+    torch_kv_dtype: str | None = field(default=None, metadata=key("kv_cache_dtype"))
+    memory_fraction: Fraction | None = field(default=None, metadata=key("gpu_memory_utilization"))
+    kv_blocks_wanted: Tokens | None = field(default=None, metadata=key("num_gpu_blocks_override"))
+    kv_blocks: Tokens | None = field(default=None, metadata=key("num_gpu_blocks"))
+    kv_tokens: Tokens | None = field(default=None, metadata=key("num_kv_tokens"))
+    block_tokens: Tokens | None = field(default=None, metadata=key("block_size"))
+    is_asynchronous: bool | None = field(default=None, metadata=key("async_scheduling"))
+
+    @property
+    def kv_capacity_tokens(self) -> int | None:
+        """The KV tokens of a replica: as the engine counted them, else its blocks; None where neither is given."""
+        blocks = self.kv_blocks or self.kv_blocks_wanted
+        return self.kv_tokens or (blocks and blocks * (self.block_tokens or BLOCK_TOKENS))
+
+    @property
+    def dtype(self) -> str | None:
+        """The dtype as hardware files name it; None: not stated."""
+        return _DTYPES[self.torch_dtype or "auto"]
+
+    @property
+    def kv_dtype(self) -> str | None:
+        return _DTYPES[self.torch_kv_dtype or "auto"]
+
+    def __post_init__(self) -> None:
+        for name, given in (("dtype", self.torch_dtype), ("kv_cache_dtype", self.torch_kv_dtype)):
+            if (given or "auto") not in _DTYPES:
+                raise WrongEntryError(name, f"{given!r}; want one of {', '.join(_DTYPES)}")
+
+
+def engine_of(path: Path, about: Mapping[str, Any]) -> tuple[EngineArguments, tuple[str, ...]]:
+    """What a meta.json says of the engine, and the doubts of it. Raises WorkloadError."""
+    tables = {name: about[name] for name in ENGINE_TABLES if name in about}
+    given: dict[str, Any] = {name: value for name, value in about.items() if name not in (*tables, RESOLVED)}
+    try:
+        for name, table in tables.items():
+            given |= _settings(table, name)
+        resolved = dict(OPEN_JSON.table(about.get(RESOLVED, {}), RESOLVED))
+        for name in RESOLVED_TABLES:
+            given |= _settings(resolved.pop(name, {}), f"{RESOLVED}.{name}")
+        given |= resolved
+        given = {name: value for name, value in given.items() if value is not None}
+        doubts = unread(path, given, keys_of(EngineArguments), WITHOUT_EFFECT)
+        return OPEN_JSON.record(EngineArguments, given, "engine_kwargs"), doubts
+    except ValueError as error:
+        raise WorkloadError(f"{path}: {error}") from None
+
+
+def _settings(table: Any, name: str) -> dict[str, Any]:
+    """Those of a table that are given, by the names that are read."""
+    return {
+        SAME.get(key, key): value.removeprefix("torch.") if isinstance(value, str) else value
+        for key, value in OPEN_JSON.table(table, name).items()
+        if value is not None
+    }
+
+
+def unread(
+    path: Path, table: Mapping[str, Any], read: Collection[str], known: Collection[str], summaries: tuple[str, ...] = ()
+) -> tuple[str, ...]:
+    """The keys that change what is simulated, for all that is known here, and are not read, in a sentence. known: keys
+    without effect. summaries: beginnings of such keys."""
+    keys = [
+        name
+        for name, value in table.items()
+        if name not in read and name not in known and not name.startswith(summaries) and not is_neutral(name, value)
+    ]
+    return (f"{path.name}: {', '.join(keys)}: not read, whatever that changes",) if keys else ()
+
+
+def is_neutral(name: str, value: object) -> bool:
+    return value in DEFAULTS[name] if name in DEFAULTS else repr(value) in NEUTRAL
