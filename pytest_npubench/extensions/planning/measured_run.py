@@ -298,8 +298,8 @@ def _with_arrivals(entries: Mapping[str, Any], num_requests: int) -> tuple[Mappi
     if isinstance(limit, int) and limit < num_requests:
         return entries, (f"max_concurrency is {limit}: requests waited for answers, and are simulated as they came",)
     if entries.get("start_times") is None and entries.get("request_rate") in ("inf", math.inf):
-        told = "start_times are not given: all came at once, as request_rate is inf"
-        return {**entries, "start_times": [0.0] * num_requests}, (told,)
+        words = "start_times are not given: all came at once, as request_rate is inf"
+        return {**entries, "start_times": [0.0] * num_requests}, (words,)
     return entries, ()
 
 

@@ -148,14 +148,18 @@ def _settings(table: Any, name: str) -> dict[str, Any]:
 
 
 def unread(
-    path: Path, table: Mapping[str, Any], read: Collection[str], known: Collection[str], summaries: tuple[str, ...] = ()
+    path: Path,
+    table: Mapping[str, Any],
+    read: Collection[str],
+    neutral: Collection[str],
+    summaries: tuple[str, ...] = (),
 ) -> tuple[str, ...]:
-    """The keys that change what is simulated, for all that is known here, and are not read, in a sentence. known: keys
-    without effect. summaries: beginnings of such keys."""
+    """The keys that change what is simulated, for all that is known here, and are not read, in a sentence. neutral,
+    summaries: keys without effect, and beginnings of such."""
     keys = [
         name
         for name, value in table.items()
-        if name not in read and name not in known and not name.startswith(summaries) and not is_neutral(name, value)
+        if name not in read and name not in neutral and not name.startswith(summaries) and not is_neutral(name, value)
     ]
     return (f"{path.name}: {', '.join(keys)}: not read, whatever that changes",) if keys else ()
 
