@@ -17,7 +17,7 @@ import os
 import socket
 import struct
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 from pytest_npubench.backends.protocol import Device
@@ -34,21 +34,24 @@ _locks: set[socket.socket] = set()
 
 
 @contextmanager
-def device_lock(devices: Sequence[Device], timeout_s: float) -> Iterator[None]:
-    """Hold all these devices, waiting up to timeout_s for each (below 0: for ever).
+def device_lock(
+    devices: Sequence[Device], timeout_s: float, on_wait: Callable[[str], None] = lambda text: None
+) -> Iterator[None]:
+    """Holds all these devices, waiting up to timeout_s for each (below 0: for ever). `on_wait(text)` is called once for
+    each that is in use, before it is waited for, with the name of who has it.
 
     Raises DeviceBusyError naming the device and the process that holds it, DeviceUnavailableError where the system
     gives no such names.
     """
     with ExitStack() as locks:
         for device in sorted(devices, key=lambda device: device.ordinal):
-            locks.enter_context(_device_lock(device, timeout_s))
+            locks.enter_context(_device_lock(device, timeout_s, on_wait))
         yield
 
 
 @contextmanager
-def _device_lock(device: Device, timeout_s: float) -> Iterator[None]:
-    lock = _taken(device, timeout_s)
+def _device_lock(device: Device, timeout_s: float, on_wait: Callable[[str], None]) -> Iterator[None]:
+    lock = _taken(device, timeout_s, on_wait)
     _locks.add(lock)
     try:
         yield
@@ -57,15 +60,19 @@ def _device_lock(device: Device, timeout_s: float) -> Iterator[None]:
         lock.close()
 
 
-def _taken(device: Device, timeout_s: float) -> socket.socket:
+def _taken(device: Device, timeout_s: float, on_wait: Callable[[str], None]) -> socket.socket:
     name = lock_name(device)
     started_s = time.monotonic()
+    is_waiting = False
     while (lock := _bound(device, name)) is None:
+        in_use = f"{device.id} ({device.name}) is in use by"
         if 0 <= timeout_s <= time.monotonic() - started_s:
             raise DeviceBusyError(
-                f"{device.id} ({device.name}) is in use by {_holder(name)}; waited {timeout_s:g} s "
-                "(--npubench-lock-timeout waits longer, -1 for ever)"
+                f"{in_use} {_holder(name)}; waited {timeout_s:g} s (--npubench-lock-timeout waits longer, -1 for ever)"
             )
+        if not is_waiting:
+            is_waiting = True
+            on_wait(f"{in_use} {_holder(name)}; waiting {'for ever' if timeout_s < 0 else f'{timeout_s:g} s'}")
         time.sleep(POLL_S)
     return lock
 

@@ -72,7 +72,7 @@ def _accept(actions: Commands) -> argparse.ArgumentParser:
         metavar="CASE",
         action="append",
         default=[],
-        help="also this case, which is slower on purpose, with all its nights since then; may be repeated",
+        help="also this case, which is slower on purpose, with all its sessions since then; may be repeated",
     )
     parser.add_argument("--reason", metavar="TEXT", default="", help="why it changed; kept in the file")
     parser.set_defaults(run=run_accept)

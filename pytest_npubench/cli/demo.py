@@ -41,7 +41,7 @@ def test_total(npubench):
     npubench(total_of_squares)
 """
 REPORT = "report.html"
-OPTIONS = ("--npubench-other-load=1", "--npubench-lock-timeout=60", "-p", "no:cacheprovider", "--no-header")
+OPTIONS = ("--npubench-other-load=1", "--npubench-lock-timeout=60", "-p", "no:cacheprovider", "--no-header", "-rs")
 LIMIT_S = 600.0
 
 

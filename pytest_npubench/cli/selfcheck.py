@@ -1,7 +1,7 @@
 """`npubench selfcheck`: faults planted on your own device, and whether this installation's gate finds them.
 
-Real sessions in a temporary folder: some nights of a small callable are measured and accepted, then one night for each
-fault and one without any. A fault is found where its case has the verdict that it should have, or its test fails, and
+Real sessions in a temporary folder: some of a small callable are measured and accepted, then one for each fault
+and one without any. A fault is found where its case has the verdict that it should have, or its test fails, and
 where it does not enter the baselines; without a fault everything has to be passed and accepted.
 
 Exit status: 0 all found, 1 a fault was missed, a false alarm, or the device is absent.
@@ -23,6 +23,7 @@ import pytest_npubench
 from pytest_npubench.cli.arguments import add_command, columns, say, whole_number
 from pytest_npubench.core.clock import monotonic
 from pytest_npubench.errors import DeviceUnavailableError, MeasurementError
+from pytest_npubench.plain_text import plain_lines
 from pytest_npubench.processes import guarded
 
 if TYPE_CHECKING:
@@ -30,12 +31,13 @@ if TYPE_CHECKING:
 
 EXAMPLE = "npubench selfcheck -m tpu"
 TESTS = Path(pytest_npubench.__file__).parent / "plugin" / "selfcheck_tests.py"
-NUM_NIGHTS, MIN_NIGHTS = 5, 3
+NUM_SESSIONS, MIN_SESSIONS = 5, 3
 LIMIT_S = 3600.0
 LOCK = "--npubench-lock-timeout=600"  # whoever else measures on the device ends some day
 TEST = "test_selfcheck.py"
 PLANTED = "NPUBENCH_PLANTED"
 FOUND, PASSED = "found", "passed"
+NUM_LAST_LINES = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +67,7 @@ FAULTS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """A night that was measured: its case records by key, and the cases that were accepted."""
+    """One that was measured: its case records by key, and the cases that were accepted."""
 
     records: Mapping[str, Mapping[str, Any]]
     accepted: frozenset[str]
@@ -81,31 +83,30 @@ def add_parser(commands: Commands, about: str) -> None:
         "-m", dest="marker", metavar="EXPRESSION", required=True, help="the devices, as pytest's -m: cpu, cuda, tpu"
     )
     parser.add_argument(
-        "--nights",
+        "--sessions",
         metavar="N",
         type=whole_number(50),
-        default=NUM_NIGHTS,
-        help=f"accept so many first (default {NUM_NIGHTS}, at least {MIN_NIGHTS}): more show smaller changes",
+        default=NUM_SESSIONS,
+        help=f"accept so many first (default {NUM_SESSIONS}, at least {MIN_SESSIONS}): more show smaller changes",
     )
     parser.add_argument("arguments", metavar="ARGUMENT", nargs="*", help="after --: further options of pytest")
     parser.set_defaults(run=lambda arguments: run(parser, arguments))
 
 
 def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
-    """Runs all nights. Raises MeasurementError where no night is accepted although the device is there."""
-    if arguments.nights < MIN_NIGHTS:
-        parser.error(f"--nights {arguments.nights}: want at least {MIN_NIGHTS}")
+    """Runs all sessions. Raises MeasurementError where one is not accepted although the device is there."""
+    if arguments.sessions < MIN_SESSIONS:
+        parser.error(f"--sessions {arguments.sessions}: want at least {MIN_SESSIONS}")
     with tempfile.TemporaryDirectory(prefix="npubench-selfcheck-") as name:
         stage = _Stage(Path(name), arguments.marker, arguments.arguments)
         started_s = monotonic()
         try:
-            for night in range(arguments.nights):
-                if night == 1:
-                    _say(
-                        f"the first took {monotonic() - started_s:.0f} s; {arguments.nights + len(FAULTS)} more follow"
-                    )
-                _say(f"night {night + 1} of {arguments.nights}")
-                _check_accepted(stage.let_in(stage.measure()), night + 1)
+            for index in range(arguments.sessions):
+                if index == 1:
+                    num_more = arguments.sessions + len(FAULTS)
+                    _say(f"the first took {monotonic() - started_s:.0f} s; {num_more} more follow")
+                _say(f"session {index + 1} of {arguments.sessions}")
+                _check_accepted(stage.let_in(stage.measure()), index + 1)
         except DeviceUnavailableError as error:
             say(f"unavailable: {error}")
             return 1
@@ -114,21 +115,21 @@ def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
     return int(any(row[1] not in (PASSED, FOUND) for row in rows))
 
 
-def _check_accepted(session: Session, night: int) -> None:
-    """Raises MeasurementError where a night was not accepted: with fewer nights the gate would miss more, unnoticed."""
+def _check_accepted(session: Session, number: int) -> None:
+    """Raises MeasurementError where a session was not accepted: with fewer of them the gate misses more, unnoticed."""
     if left_out := {case: record for case, record in session.records.items() if case not in session.accepted}:
-        raise MeasurementError(f"night {night}, without a fault, was not accepted: {_words(left_out)}")
+        raise MeasurementError(f"session {number}, without a fault, was not accepted: {_words(left_out)}")
 
 
 def _unplanted(stage: _Stage) -> tuple[str, str, str]:
-    _say("a night without a fault")
+    _say("a session without a fault")
     session = stage.measure("nothing")
     is_passed = session.accepted == session.records.keys()
     return "nothing", PASSED if is_passed else "FALSE ALARM", _words(session.records)
 
 
 def _planted(stage: _Stage, fault: Planted) -> tuple[str, str, str]:
-    _say(f"a night with {fault.title}")
+    _say(f"a session with {fault.title}")
     session = stage.measure(fault.name, fault.tests)
     cases = session.of(fault.tests[0])
     kinds = {record["verdict"]["kind"] for record in cases.values()}
@@ -146,8 +147,8 @@ def _words(records: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 class _Stage:
-    """A folder with the tests and baselines. Each night with a fault has a copy of both and an own journal, so that no
-    night sees another's fault."""
+    """A folder with the tests and baselines. Each session with a fault has a copy of both and an own journal, so that
+    none sees another's fault."""
 
     def __init__(self, folder: Path, marker: str, options: Sequence[str]) -> None:
         self._folder, self._marker, self._options = folder, marker, options
@@ -187,7 +188,7 @@ class _Stage:
         return Session(records=records, accepted=_accepted(baselines, {one["session"] for one in records.values()}))
 
     def let_in(self, session: Session) -> Session:
-        """Accepts the cases of a faultless night that wait for a person: on a machine whose nights differ one may be
+        """Accepts the cases of a faultless session that wait for a person: where sessions differ one may be
         faster than all before it."""
         waiting = {case for case, record in session.records.items() if record["verdict"]["kind"] == "improved"}
         if not waiting - session.accepted:
@@ -196,7 +197,7 @@ class _Stage:
         from pytest_npubench.store.journal_reader import read_journal
         from pytest_npubench.store.waiting import Allowed
 
-        allowed = Allowed(improved=tuple(sorted(waiting)), reason="a night without a fault")
+        allowed = Allowed(improved=tuple(sorted(waiting)), reason="a session without a fault")
         journal = read_journal(self._journal(""))
         accept_run(journal, journal.sessions[-1:], self._folder / "baselines", allowed=allowed)
         return replace(session, accepted=session.accepted | waiting)
@@ -226,12 +227,16 @@ def _accepted(baselines: Path, sessions: Collection[str]) -> frozenset[str]:
 
 
 def why_not(output: str, marker: str) -> DeviceUnavailableError | MeasurementError:
-    """Why nothing was measured, in the words of the skipped tests, else by the last line of the output."""
+    """Returns why nothing was measured or accepted, in the words of the skipped tests; else the output's last lines
+    say why, which are printed."""
     lines = [line for line in output.splitlines() if line.strip()]
     skipped = [line.partition(": ")[2].partition(": ")[2] or line for line in lines if line.startswith("SKIPPED ")]
     if skipped:
         return DeviceUnavailableError("; ".join(dict.fromkeys(skipped)))
-    return MeasurementError(f"-m {marker!r} measured nothing: {lines[-1] if lines else 'pytest printed nothing'}")
+    if not lines:
+        return MeasurementError(f"-m {marker!r}: pytest printed nothing")
+    _say(plain_lines("\n".join(lines[-NUM_LAST_LINES:])))
+    return MeasurementError(f"-m {marker!r} gave nothing that counts: the lines above are the last of its run")
 
 
 def _say(text: str) -> None:

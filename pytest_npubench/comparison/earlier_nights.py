@@ -49,7 +49,7 @@ class EarlierNights:
             return cls._read(journal, but_run)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise JournalError(
-                f"journal {journal.path}: a record of an earlier night cannot be read: {error!r}"
+                f"journal {journal.path}: a record of an earlier session cannot be read: {error!r}"
             ) from None
 
     @classmethod

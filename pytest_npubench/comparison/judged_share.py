@@ -81,7 +81,7 @@ def false_alarms(records: Iterable[Mapping[str, Any]]) -> str:
         for metric in record["metrics"].values()
     )
     metrics = f"{number} metric{'' if number == 1 else 's'}"
-    return f"judged {metrics} together: one false alarm in 60 nights of such a run, or fewer" if number else ""
+    return f"judged {metrics} together: one false alarm in 60 sessions like this, or fewer" if number else ""
 
 
 def smallest_seen(records: Iterable[Mapping[str, Any]]) -> str:
@@ -100,7 +100,7 @@ def smallest_seen(records: Iterable[Mapping[str, Any]]) -> str:
         f"{visible(max(seen))} in all"
         for suite, seen in by_suite.items()
     )
-    return f"smallest slowdown that this night would have found: {'; '.join(said)}" if by_suite else ""
+    return f"smallest slowdown that this session would have found: {'; '.join(said)}" if by_suite else ""
 
 
 def _metric_verdicts(record: Mapping[str, Any]) -> list[tuple[str, str]] | None:

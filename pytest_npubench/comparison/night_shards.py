@@ -35,7 +35,7 @@ class InDoubt:
     def __str__(self) -> str:
         return (
             f"in doubt: {self.case} {self.metric} is {self.kind} by {self.session} alone, and not among the "
-            f"{self.num_judged} metrics that {self.num_sessions} parts of that night judged"
+            f"{self.num_judged} metrics of all {self.num_sessions} sessions"
         )
 
 

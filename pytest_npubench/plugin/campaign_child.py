@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -89,7 +90,7 @@ class _News(Progress):
 def _measured(session: BenchSession, items: Sequence[pytest.Item], task: CampaignTask, news: _News) -> Measured:
     cases = _cases(items, task)
     news("waiting")
-    with device_lock(task.locked, task.lock_timeout_s):
+    with device_lock(task.locked, task.lock_timeout_s, partial(news, "waiting")):
         news("locked")
         runtime, fingerprint = _open(session, task)
         check_not_slowed()  # behind the import of jax or torch, whose own settings may do so

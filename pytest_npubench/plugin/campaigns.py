@@ -60,11 +60,13 @@ class BusyDevices:
                 pass
 
     @contextmanager
-    def lock(self, devices: Devices, timeout_s: float) -> Iterator[None]:
+    def lock(
+        self, devices: Devices, timeout_s: float, on_wait: Callable[[str], None] = lambda text: None
+    ) -> Iterator[None]:
         """Locks as device_lock does, without waiting for devices that were waited for in vain before."""
         with ExitStack() as locks:
             try:
-                locks.enter_context(device_lock(devices, 0.0 if devices in self._busy else timeout_s))
+                locks.enter_context(device_lock(devices, 0.0 if devices in self._busy else timeout_s, on_wait))
             except DeviceBusyError as error:
                 self.note(devices, error)
                 raise self._busy[devices] from None

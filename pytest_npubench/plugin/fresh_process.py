@@ -26,9 +26,10 @@ import pytest
 
 from pytest_npubench.backends.protocol import Device
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.campaign.protocol import CampaignPlan, Progress
+from pytest_npubench.campaign.protocol import CampaignPlan
 from pytest_npubench.plugin.items import is_shipped
 from pytest_npubench.plugin.options import OPTIONS
+from pytest_npubench.plugin.progress import CaseProgress
 from pytest_npubench.plugin.settings import REMEASURING, Settings
 from pytest_npubench.processes.child import Child, named_error
 from pytest_npubench.store.fingerprint import Fingerprint
@@ -144,7 +145,7 @@ class Heard:
     fingerprint: Callable[[Fingerprint], Mapping[str, Any]]
     record: Callable[[Mapping[str, object]], None]
     note: Callable[[str], None]
-    progress: Progress
+    progress: CaseProgress
     plan: CampaignPlan
 
 
@@ -194,7 +195,9 @@ def _listen(child: Child, task: CampaignTask, heard: Heard, silence_s: float) ->
 
 def _hand_on(kind: str, values: Sequence[Any], heard: Heard) -> bool:
     """Whether it is of a kind that is known."""
-    if kind == "record":
+    if kind == "waiting" and values:
+        heard.progress.waits(heard.plan.key, values[0])
+    elif kind == "record":
         heard.record(values[0])
     elif kind == "note":
         heard.note(values[0])

@@ -22,9 +22,7 @@ MARKERS = (
 )
 LONGEST_S = 31_536_000  # a year
 OF_SUITES = tuple(option for suite in registered().values() for option in suite.options)
-GONE = {
-    "doubtful_sessions": "the evidence of all nights together decides, and needs no number of them (docs/statistics.md)"
-}
+GONE = {"doubtful_sessions": "the evidence of all sessions decides, and needs no number of them (docs/statistics.md)"}
 """Settings that there were, and why they are none any more."""
 ACCEPT = "accept"
 MOST_ACCEPTED = 20
@@ -157,7 +155,7 @@ OPTIONS = (
     Option("markdown", "PATH", "write the run as Markdown; GitHub's step summary has it by itself", _path),
     Option("csv", "PATH", "write the run as CSV, one line a metric", _path),
     Option("openmetrics", "PATH", "write the run's metrics as an OpenMetrics text file", _path),
-    Option("history", "URL", "earlier nights, and this one at the end: FILE.db, sqlite:// or postgresql://", str),
+    Option("history", "URL", "earlier sessions, and this one at the end: FILE.db, sqlite:// or postgresql://", str),
     Option("shard", "I/N", "run part I of N of the cases, as every host of a fleet works it out alike", _shard),
     Option("durations", "JOURNAL", "balance the shards by what cases took here; the same file for every shard", _path),
     Option("lock_timeout", "SECONDS", "wait so long for a device in use; -1: for ever (default 10)", _wait, 10.0),

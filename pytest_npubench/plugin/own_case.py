@@ -11,8 +11,10 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -139,9 +141,7 @@ class Measure:
     def _time(self, function: Callable[..., Any], arguments: tuple[Any, ...], keywords: dict[str, Any]) -> CallTiming:
         runtime = self._session.devices.runtime(self._devices)
         limits_of_load = DisturbanceLimits(other_load=self._session.settings.other_load)
-        session = self._session
-        lock = session.busy.lock(self._devices, session.lock_timeout_s)
-        with timeout_as_error(), lock, Watch(runtime, limits_of_load) as watch:
+        with timeout_as_error(), self._lock(), Watch(runtime, limits_of_load) as watch:
             return time_callable(
                 function,
                 arguments,
@@ -154,6 +154,18 @@ class Measure:
                 watch=watch,
                 setup=self._limits.setup,
             )
+
+    @contextmanager
+    def _lock(self) -> Iterator[None]:
+        """Holds the devices; the terminal says that it waits for them as long as it does."""
+        session = self._session
+        on_wait = partial(session.progress.waits, self._request.node.name)
+        with ExitStack() as locks:
+            try:
+                locks.enter_context(session.busy.lock(self._devices, session.lock_timeout_s, on_wait))
+            finally:
+                session.progress.done()
+            yield
 
     def _compared(self, judgement: Judgement) -> Judgement:
         """Held against the baselines. Cases of a user's own are judged one by one."""

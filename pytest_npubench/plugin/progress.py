@@ -3,6 +3,7 @@ left; elsewhere a line a minute, so that hours of measuring are no silence after
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -19,7 +20,11 @@ HEARTBEAT_S = 60.0
 
 
 class CaseProgress(Progress):
-    """A progress that also knows when a campaign is over."""
+    """A progress that also knows when a campaign waits for a device, and when it is over."""
+
+    def waits(self, campaign: str, text: str) -> None:
+        """The device is in use: `text` says by whom."""
+        self.stage(campaign, text)
 
     def done(self) -> None:
         """A campaign is over: give the line back."""
@@ -95,6 +100,10 @@ class HeartbeatProgress(CaseProgress):
         self._capture: Any = config.pluginmanager.getplugin("capturemanager")
         self._campaign, self._text = "", ""
         self._began_at_s = self._said_at_s = monotonic()
+
+    def waits(self, campaign: str, text: str) -> None:
+        self._said_at_s = -math.inf  # at once: whoever sees it may end the other run
+        self.stage(campaign, text)
 
     def stage(self, campaign: str, text: str) -> None:
         self._campaign, self._text = campaign, text

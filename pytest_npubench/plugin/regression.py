@@ -366,6 +366,6 @@ def with_missing(judgement: Judgement, accepted: Sequence[Sessions]) -> Judgemen
     verdict = judgement.verdict
     if not missing or verdict.kind is VerdictKind.INVALID:
         return judgement
-    reason = "; ".join([verdict.reason, *(f"{name}, which is accepted, is missing tonight" for name in missing)])
+    reason = "; ".join([verdict.reason, *(f"{name}, which is accepted, is missing here" for name in missing)])
     kind = VerdictKind.INCONCLUSIVE if verdict.kind in MISSING_MATTERS else verdict.kind
     return replace(judgement, verdict=replace(verdict, kind=kind, reason=reason))

@@ -121,7 +121,7 @@ class RunStores:
         try:
             return history_series(self._settings.history, since=datetime.now(timezone.utc) - OF_HISTORY)
         except StoreError as error:
-            self._notes.append(f"nights before this one are the journal's alone: {error}")
+            self._notes.append(f"sessions before this one are the journal's alone: {error}")
             return ()
 
     def known_durations(self) -> Mapping[str, float]:

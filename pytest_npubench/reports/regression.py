@@ -52,11 +52,11 @@ MIN_NIGHTS = 2
 MOST_PICTURED, MOST_CHANGES = 3, 12
 """On the first screen: failing cases with a picture, and metrics in the picture of all changes."""
 DISTRIBUTIONS = (
-    "Each curve has one area: where it is high, many samples lie. Tonight's samples are drawn over those of all "
+    "Each curve has one area: where it is high, many samples lie. This session's samples are drawn over those of all "
     "accepted sessions; the dotted lines are the two medians. The gate judges a better quartile, the figure above."
 )
 NIGHTS = (
-    "Median of each session in the order that they began, its quartiles as bars, and tonight last; those in red were "
+    "Median of each session in the order that they began, its quartiles as bars, and this one last; those in red were "
     "not accepted. A dotted line stands before the first session of the change, as far as these can tell."
 )
 CHANGED = (VerdictKind.REGRESSED, VerdictKind.IMPROVED)
@@ -224,7 +224,7 @@ def _charts(metric: Metric, accepted: Before, tonight: str) -> tuple[Chart | Non
 def _distributions(name: str, new: Sequence[float], old: Sequence[float]) -> Chart | None:
     if len(new) < MIN_FOR_CURVE:
         return None
-    rows = [(called, values) for called, values in (("accepted sessions", old), ("tonight", new)) if values]
+    rows = [(called, values) for called, values in (("accepted sessions", old), ("this session", new)) if values]
     medians = [statistics.median(values) for _, values in rows]
     is_log = is_far(medians) and min(*new, *old) > 0
     low, high = _inner([*new, *old], is_log=is_log)
@@ -280,11 +280,11 @@ def _nights(name: str, new: Sequence[float], earlier: Sequence[EarlierSession], 
     names = [session.name.partition("@")[0] for session in earlier]
     last = len(earlier) + 1
     first = names.index(since) + 1 if since in names else last
-    rows = [*((day_of(one.name), one.samples) for one in earlier), ("tonight", list(new))]
+    rows = [*((day_of(one.name), one.samples) for one in earlier), ("this session", list(new))]
     return chart(
-        f"{name} over the nights",
+        f"{name} over the sessions",
         f"{name}: median of {len(earlier)} sessions from {number_text.plain(min(medians))} to "
-        f"{number_text.plain(max(medians))}; {number_text.plain(every[-1])} tonight.",
+        f"{number_text.plain(max(medians))}; {number_text.plain(every[-1])} in this one.",
         (NIGHTS,),
         [
             *(
@@ -304,13 +304,13 @@ def _nights(name: str, new: Sequence[float], earlier: Sequence[EarlierSession], 
                 for called, is_accepted, color in (("accepted", True, GREY), ("not accepted", False, RED))
                 if (shown := [one for one in earlier if one.is_accepted is is_accepted])
             ),
-            marks("tonight", [last], [every[-1]], "{y:.4g}", color=RED, symbol="diamond", size=10),
+            marks("this session", [last], [every[-1]], "{y:.4g}", color=RED, symbol="diamond", size=10),
         ],
         (axis("session", span=(0.5, last + 0.5)), level_axis(name, every)),
         table(
-            f"{name} by night",
+            f"{name} by session",
             (
-                ("night", lambda row: row[0]),
+                ("session", lambda row: row[0]),
                 ("samples", lambda row: str(len(row[1]))),
                 ("median", lambda row: number_text.plain(statistics.median(row[1]))),
             ),
@@ -350,7 +350,7 @@ def pictured(cases: Cases, shown: Sequence[RegressionCard]) -> tuple[Learnt, ...
         if (one := metric.verdict) is not None and one.ratio is not None and metric.gate != "difference"
     ]
     num_changed = sum(change.kind in CHANGED for change in changes)
-    drawn = change_chart(changes, "What changed", "tonight / accepted sessions", MOST_CHANGES)
+    drawn = change_chart(changes, "What changed", "this session / accepted sessions", MOST_CHANGES)
     overall: tuple[Learnt, ...] = ()
     if drawn is not None and num_changed and len(changes) > 1:
         furthest = number_text.change(max(changes, key=lambda change: change.size).ratio - 1)

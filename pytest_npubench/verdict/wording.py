@@ -51,7 +51,7 @@ class Finding:
 
 
 def reason(finding: Finding, rule: Rule, shift: SuiteShift | None) -> str:
-    """For example: "5.1 % worse since 2026-11-20 (3 nights, 95 % interval 3.9 to 6.2 %); evidence 310,000 : 1 ..."."""
+    """For example: "5.1 % worse since 2026-11-20 (3 sessions, 95 % interval 3.9 to 6.2 %); evidence ..."."""
     return "; ".join(_parts(finding, rule, shift))
 
 
@@ -59,18 +59,18 @@ def _parts(finding: Finding, rule: Rule, shift: SuiteShift | None) -> Iterator[s
     changed = finding.kind in (VerdictKind.REGRESSED, VerdictKind.IMPROVED)
     if finding.since is not None and not changed:
         what = f"the improvement of {finding.since}" if finding.was_better else f"the regression of {finding.since}"
-        yield f"{what} is gone after {counted(finding.num_nights, 'night')}, which stay out of the baseline"
+        yield f"{what} is gone after {counted(finding.num_nights, 'session')}, which stay out of the baseline"
     if finding.since is None or finding.since == TONIGHT or not changed:
         where = f"than {counted(finding.num_accepted, 'accepted session')}"
     else:
-        where = f"since {finding.since}, {counted(finding.num_nights, 'night')}"
+        where = f"since {finding.since}, {counted(finding.num_nights, 'session')}"
     yield change_with_interval(rule, finding.worse_by, finding.ends, where)
     if changed:
         yield from _proof(finding)
     else:
         soon = min(finding.seen_soon, finding.seen_tonight)
         could = [_size(rule, seen) for seen in (finding.seen_tonight, soon)]
-        yield f"could have seen {could[0]} tonight, {could[1]} within three nights"
+        yield f"could have seen {could[0]} in this session, {could[1]} within three"
         evidence, wanted = finding.odds
         if evidence > DOUBTFUL and finding.kind is VerdictKind.INCONCLUSIVE:
             yield f"in doubt: evidence {_odds(evidence)} that it became worse, {_odds(wanted)} is needed"
@@ -80,7 +80,7 @@ def _parts(finding: Finding, rule: Rule, shift: SuiteShift | None) -> Iterator[s
         apart = "" if finding.disagree is None else f" that disagree by {percent(rule.fraction(finding.disagree))}"
         yield f"measured in {finding.num_processes} processes{apart}"
     if finding.is_disturbed:
-        yield "something else used the device for a part of this night, which is no evidence beside others"
+        yield "something else used the device for a part of this session, which is no evidence beside others"
     if shift is not None:
         yield suite_words(rule, shift, not shift.moved)
 
@@ -90,7 +90,7 @@ def _proof(finding: Finding) -> Iterator[str]:
     of = counted(finding.num_judged, "metric")
     if finding.since == TONIGHT:
         once, enough = (_two_digits(1 / max(p, 1e-12)) for p in (finding.p, finding.p_wanted))
-        yield f"a night like this comes once in {once} case-nights, once in {enough} is needed for {of}"
+        yield f"chance alone does so once in {once} sessions, once in {enough} is needed for {of}"
     elif evidence >= wanted:
         yield f"evidence {_odds(evidence)} that it changed, {_odds(wanted)} is needed for {of}"
 
@@ -120,7 +120,7 @@ def suite_verdicts(shift: SuiteShift | None, rule: Rule) -> dict[str, Verdict]:
     if shift.moved:
         kind = VerdictKind.REGRESSED if shift.tonight > 0 else VerdictKind.IMPROVED
     text = change_with_interval(rule, shift.tonight, shift.interval, "")
-    usual = "" if shift.moved else ", no more than accepted nights differ"
+    usual = "" if shift.moved else ", no more than accepted sessions differ"
     verdict = Verdict(
         kind=kind,
         reason=f"{counted(shift.num_cases, 'case')} together are {text}{usual}",

@@ -266,3 +266,13 @@ def test_a_run_that_waits_does_not_wait_long_past_its_time(hold):
     with pytest.raises(DeviceBusyError, match=r"waited 0\.2 s"):
         device_lock(DEVICES[1:2], 0.2).__enter__()
     assert time.monotonic() - started_s >= 0.2
+
+
+def test_whoever_waits_is_told_once_for_whom(hold):
+    process = hold()
+    said = []
+    with pytest.raises(DeviceBusyError):
+        device_lock(DEVICES, 0.2, said.append).__enter__()
+    assert len(said) == 1
+    assert said[0].startswith(f"fake:1 (Fake accelerator) is in use by process {process.pid} (")
+    assert said[0].endswith("; waiting 0.2 s")

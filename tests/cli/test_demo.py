@@ -61,7 +61,16 @@ def test_a_slowdown_that_is_not_there_is_not_reported(
     assert "was NOT reported" in capsys.readouterr().out
 
 
-def test_without_a_device_it_says_why(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(demo, "TEST", "import pytest\n\n\ndef test_nothing():\n    pytest.skip('no {count}')\n")
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("pytest.skip('no {count}')", "test_demo.py:5: no 10000\n"),
+        ("raise OSError('broken {count}')", "E       OSError: broken 10000\n"),
+    ],
+)
+def test_a_first_run_that_accepts_nothing_says_why(
+    line: str, words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(demo, "TEST", f"import pytest\n\n\ndef test_nothing():\n    {line}  # not range({{count}})\n")
     assert main(["demo"]) == 1
-    assert "-m 'cpu' measured nothing: " in capsys.readouterr().err
+    assert words in capsys.readouterr().err

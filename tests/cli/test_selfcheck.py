@@ -44,12 +44,12 @@ OPTIONS = ("-p", "stopwatch", "-p", "no:benchmark", "--npubench-other-load=1", "
 
 @pytest.fixture
 def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    """Runs the command on three nights; its exit status, and of each row the word of what came of it."""
+    """Runs the command on three sessions; its exit status, and of each row the word of what came of it."""
     (tmp_path / "stopwatch.py").write_text(STOPWATCH, encoding="utf-8")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])]))
 
     def run(*options: str, marker: str = "cpu") -> tuple[int, dict[str, str], str]:
-        status = main(["selfcheck", "-m", marker, "--nights=3", "--", *OPTIONS, *options])
+        status = main(["selfcheck", "-m", marker, "--sessions=3", "--", *OPTIONS, *options])
         output = capsys.readouterr().out
         titles = ("nothing", *(fault.title for fault in selfcheck.FAULTS))
         said = {

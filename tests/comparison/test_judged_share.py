@@ -80,7 +80,7 @@ def test_what_a_night_could_have_seen_is_said_suite_by_suite() -> None:
         night("own", 1.5),
     ]
     assert smallest_seen(records) == (
-        "smallest slowdown that this night would have found: buckets 3.1 % in half of 3 metrics, 12 % in all; "
+        "smallest slowdown that this session would have found: buckets 3.1 % in half of 3 metrics, 12 % in all; "
         "own nothing below x2 in half of 1 metric, nothing below x2 in all"
     )
     assert smallest_seen([]) == ""

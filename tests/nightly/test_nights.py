@@ -99,7 +99,7 @@ def test_a_night_in_half_the_time_waits_for_a_person(nights: Nights, tmp_path: P
     assert f"{CASES} improved" in done.out
     assert runner.remote.sessions(tmp_path / "after") == before
     assert "as in earlier runs, with what they compiled" in (runner.out / "pytest.log").read_text(encoding="utf-8")
-    assert "smallest slowdown that this night would have found: buckets " in done.out
+    assert "smallest slowdown that this session would have found: buckets " in done.out
     summary = (runner.out / "summary.md").read_text(encoding="utf-8")
     assert f"| promote | warning | {CASES} cases wait for a person; " in summary
     assert summary.count(" waits for a person: ttft\\_s is 50 % better, where accepted sessions differ by ") == CASES

@@ -96,9 +96,10 @@ def test_an_engine_whose_devices_are_not_there_needs_no_turn(project: Project) -
     project.fake()
     registered(project, "outside")
     with device_lock([Device(family="openvino", ordinal=0, name="Fake accelerator")], 10.0):
-        refused = project.run("-k", "fake and steps", OUTSIDE, "--npubench-lock-timeout=0")
+        refused = project.run("-k", "fake and steps", OUTSIDE, "--npubench-lock-timeout=0.2")
         assert refused.ret == ExitStatus.INVALID
-        assert "is in use by process" in refused.stdout.str()
+        said = refused.stdout.str()  # while it waits, and again as the reason
+        assert said.index("is in use by process") < said.index("; waiting 0.2 s") < said.index("; waited 0.2 s")
         project.root.joinpath("outside_engine.py").write_text(
             (HERE / "outside_engine.py").read_text(encoding="utf-8") + "Outside.has_devices = False\n", encoding="utf-8"
         )

@@ -70,7 +70,7 @@ def test_gone_is_said_once_and_its_nights_never_enter(red, tmp_path):
         result = measure(project)
         assert result.ret == 0, result.stdout.str()
         assert "since" not in verdict(project)
-        said.append(" is gone after 3 nights" in verdict(project)["reason"])
+        said.append(" is gone after 3 sessions" in verdict(project)["reason"])
         assert any(f"{CASE} ttft_s: the regression of " in line for line in result.outlines) is said[-1]
     assert said == [True, False]
     assert accepted(project) == [*before, *(session.id for session in project.journal().sessions[-2:])]

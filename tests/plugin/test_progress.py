@@ -80,6 +80,16 @@ def test_off_a_terminal_a_line_a_minute_says_how_far_it_is(monkeypatch):
     ]
 
 
+def test_off_a_terminal_a_run_that_waits_says_so_at_once(monkeypatch):
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
+    monkeypatch.setattr(progress, "monotonic", lambda: 1000.0)
+    reporter = Reporter()
+    shown = progress.progress_for(Config(reporter), lambda: (0, 1), lambda: 0.0)
+    shown.waits("cpu-tiny-b1", "cpu:0 is in use")
+    shown.stage("cpu-tiny-b1", "warming up")
+    assert reporter.lines == ["npubench: 0 of 1 cases, cpu-tiny-b1: cpu:0 is in use, 0:00 elapsed"]
+
+
 def test_a_pipe_and_a_quiet_terminal_show_no_line_that_is_redrawn(project):
     project.fake()
     assert "cases |" not in project.run("-k", "fake and bucket16").stdout.str()

@@ -332,7 +332,7 @@ def test_a_metric_that_is_gone_leaves_the_case_in_doubt(kind, then):
     verdict = with_missing(tonight, [(accepted,)]).verdict
     assert (verdict.kind.value, verdict.reason) == (
         then,
-        "as it was; weights_bits, which is accepted, is missing tonight",
+        "as it was; weights_bits, which is accepted, is missing here",
     )
     whole = Judgement(verdict=tonight.verdict, metrics=(tbt, bits))
     assert with_missing(whole, [(accepted,)]) is whole

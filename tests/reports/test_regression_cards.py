@@ -86,13 +86,13 @@ def test_the_first_screen_names_it_and_leads_there(page: Element) -> None:
 def test_old_and_new_are_drawn_over_each_other(page: Element) -> None:
     found = figures(page)
     old, new = found["Distribution of ttft_s, ms"].series
-    assert (old.name, new.name) == ("accepted sessions", "tonight")
+    assert (old.name, new.name) == ("accepted sessions", "this session")
     assert old.shape is new.shape is Shape.AREA
     for series, samples in ((old, BEFORE), (new, AFTER)):
         assert sum(series.y) == pytest.approx(1)
         peak = series.x[list(series.y).index(max(series.y))]
         assert min(samples) * 1e3 <= peak <= max(samples) * 1e3
-    nights, tonight = found["ttft_s, ms over the nights"].series
+    nights, tonight = found["ttft_s, ms over the sessions"].series
     assert nights.y == pytest.approx([10.25] * 8)
     assert (tonight.x, tonight.y) == ([9], [pytest.approx(12.25)])
     assert "<path" in svg.draw(found["Distribution of ttft_s, ms"], label="d")
@@ -130,13 +130,13 @@ def test_a_change_says_since_when(
     assert words in header.one("ol").text
     (picture,) = header.all("svg")  # the nights, on the first screen too
     nights = DRAWN[picture.attributes["data-drawn"]]
-    assert nights == figures(page)["ttft_s, ms over the nights"]
+    assert nights == figures(page)["ttft_s, ms over the sessions"]
     assert nights.verticals == (first,)
 
 
 def test_a_change_beyond_x3_is_drawn_on_logarithmic_axes(run: Rendered) -> None:
     found = figures(read(page_text(run, tuple(20 * value for value in AFTER), ratio=23.0, interval=[22.0, 24.0])))
-    distribution, nights = found["Distribution of ttft_s, ms"], found["ttft_s, ms over the nights"]
+    distribution, nights = found["Distribution of ttft_s, ms"], found["ttft_s, ms over the sessions"]
     assert distribution.x.log
     assert nights.y.log
     for series, samples in zip(distribution.series, (BEFORE, [20 * value for value in AFTER]), strict=True):

@@ -34,7 +34,7 @@ def test_a_regression_is_red_until_it_is_gone_and_its_nights_never_are_a_referen
     assert all(verdict.kind is RED for verdict in verdicts[first:8])
     assert [verdict.since for verdict in verdicts[first + 1 : 8]] == ["10"] * (7 - first)
     assert verdicts[7].num_nights == 6
-    assert "since 10, 6 nights" in verdicts[7].reason
+    assert "since 10, 6 sessions" in verdicts[7].reason
     gone = [index for index, verdict in enumerate(verdicts) if verdict.since and verdict.kind not in (RED, BETTER)]
     assert gone in ([8], [9])
     assert "the regression of 10 is gone after" in verdicts[gone[0]].reason
@@ -130,7 +130,7 @@ def test_nights_that_nobody_accepted_before_a_change_are_no_part_of_it(num_befor
     assert (verdict.kind, verdict.since, verdict.num_nights) == (RED, "p1", 3)
     assert verdict.ratio == pytest.approx(1.08, abs=0.015)
     back = judge_jointly(baseline, current, rules=Rule(), pending={"case-1": nights}, since={"case-1": "p1"})
-    assert "the regression of p1 is gone after 2 nights" in back.verdicts["case-1"].reason
+    assert "the regression of p1 is gone after 2 sessions" in back.verdicts["case-1"].reason
 
 
 def test_sessions_since_the_change_are_no_reference_though_they_were_accepted():
@@ -214,7 +214,7 @@ def test_above_a_factor_of_two_it_is_a_factor():
     wild = {"a": [[[level]] for level in (1.0, 8.0, 0.5, 3.0)]}
     reason = judge_jointly(wild, {"a": [[6.0]]}, rules=Rule()).verdicts["a"].reason
     assert " worse than 4 accepted sessions, or not: its 95 % interval is more than 100 % wide" in reason
-    assert re.search(r"could have seen nothing below x2 tonight, nothing below x2 within", reason)
+    assert re.search(r"could have seen nothing below x2 in this session, nothing below x2 within", reason)
 
 
 def test_no_change_is_none_in_words():

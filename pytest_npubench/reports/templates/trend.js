@@ -143,7 +143,7 @@
       const made = part.insertRow();
       for (const text of cells) made.append(Object.assign(document.createElement(kind), { textContent: text }));
     };
-    row(table.createTHead(), "th", ["night", "host", "commit", series.name, "gate", "stack"]);
+    row(table.createTHead(), "th", ["session", "host", "commit", series.name, "gate", "stack"]);
     const body = table.createTBody();
     for (let place = group.nights.length - 1; place >= 0; place--) {
       if (series.values[place] === null) continue;
