@@ -156,7 +156,7 @@ def change_with_interval(rule: Rule, entry: float, ends: tuple[float, float], wh
 
 
 def change_text(worse_by: float) -> str:
-    return f"{percent(abs(worse_by))} {'worse' if worse_by >= 0 else 'better'}"
+    return f"{percent(abs(worse_by))} {'worse' if worse_by > -SMALLEST else 'better'}"
 
 
 def _is_factor(rule: Rule, entry: float) -> bool:
