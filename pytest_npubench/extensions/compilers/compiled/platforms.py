@@ -83,9 +83,11 @@ def _tpus(topology: str, target: str) -> list[Any]:
     """Raises ConfigError for a topology that libtpu does not know."""
     from jax.experimental import topologies
 
-    one_chip = {"chips_per_host_bounds": (1, 1, 1)} if ONE_CHIP.search(topology) else {}
+    settings: dict[str, Any] = {"chips_per_host_bounds": (1, 1, 1)} if ONE_CHIP.search(topology) else {}
+    if topology.startswith("v4:"):  # whose two cores are one device to a host, and two to libtpu unless it is asked
+        settings["chip_config_name"] = "megacore"
     try:
-        return list(topologies.get_topology_desc(platform="tpu", topology_name=topology, **one_chip).devices)
+        return list(topologies.get_topology_desc(platform="tpu", topology_name=topology, **settings).devices)
     except Exception as error:
         raise ConfigError(
             f"libtpu does not take the topology {topology!r} ({short(error)}); it knows {', '.join(KNOWN_TPUS)} "

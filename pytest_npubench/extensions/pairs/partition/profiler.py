@@ -3,7 +3,8 @@
 Operator by operator, so that only one operator's weights are in memory, each with an equal share of what is left of the
 budget. First every point once, the most valuable first: the units alone on the whole operator, then on shares of its
 rows, then both units at once. Then rounds over all points in shuffled order, until each has max_rounds samples or the
-share is used up. Parts are measured as operators of their own: fewer rows are a smaller weight.
+share is used up. Parts are measured as operators of their own: fewer rows are a smaller weight. Before any of a point's
+times is taken, its outputs are held against float64 by each way of waiting (output_check.py).
 
 Worked number: 60 s for 3 operators, the first done after 10 s: the second has 25 s.
 """
@@ -22,6 +23,7 @@ from pytest_npubench.extensions.pairs.partition.latency import LatencyModel
 from pytest_npubench.extensions.pairs.partition.matmul import GPU, NPU
 from pytest_npubench.extensions.pairs.partition.model_shapes import OperatorShape, distinct
 from pytest_npubench.extensions.pairs.partition.options import SplitOptions
+from pytest_npubench.extensions.pairs.partition.output_check import ExactProduct, check_split_computes, exact_product
 from pytest_npubench.extensions.pairs.partition.profile import ELEMENT_BYTES, PartitionProfile, PartKey, SyncLatency
 from pytest_npubench.extensions.pairs.partition.profile_fingerprint import pair_facts
 from pytest_npubench.extensions.pairs.partition.profile_points import (
@@ -73,7 +75,8 @@ def measure_profile(
     count. The pair is left without operators.
 
     Raises PartitionError for no operators, lengths below 1 or none, a budget not above 0, and an unfinished profile of
-    other options or measured elsewhere; UnitLostError and MeasurementError as the pair does.
+    other options or measured elsewhere; UnitLostError and MeasurementError as the pair does, and MeasurementError for a
+    unit that computes something else.
     """
     shapes, wanted = distinct(tuple(operators)), sorted(set(lengths))
     if not shapes or not wanted or wanted[0] < 1 or not budget_s > 0:
@@ -115,13 +118,14 @@ def _sync_costs_s(
     """By mechanism, the one that the profile is measured with first: what the static unit's smallest graph costs beyond
     its own time. A signal there and back is less: work must also be put where the other unit finds it.
 
-    Raises PartitionError on an unknown mechanism.
+    Raises PartitionError on an unknown mechanism, MeasurementError where that graph computes something else.
     """
     if mechanism is not None and mechanism not in pair.mechanisms:
         raise PartitionError(f"the pair has no synchronisation by {mechanism!r}; it has {', '.join(pair.mechanisms)}")
     smallest = min(options.standard_sizes, default=1)
     point = PartPoint(unit=NPU, rows=options.tile, cols=cols, tokens=smallest)
     pair.load(point.matmul, (point.split,))
+    check_split_computes(pair, exact_product(pair, point.matmul), point.split)
     names = sorted(pair.mechanisms, key=lambda name: name != mechanism)
     costs_s: dict[str, list[float]] = {name: [] for name in names}
     for number in range(NUM_TRIPS):
@@ -172,6 +176,7 @@ class OperatorSession:
         self._clock = clock
         self._random = random.Random(seed)
         self._loaded: set[Point] = set()
+        self._exact: ExactProduct | None = None
         self._exposures: dict[TogetherPoint, int] = {}
 
     def measure(
@@ -213,14 +218,17 @@ class OperatorSession:
                 self._visit_together(point, alone_s)
 
     def _load(self, point: Point) -> None:
-        """Loads, keeps the time of new graphs, and runs once unmeasured: the first run pays for what is not there."""
+        """Loads, keeps the time of new graphs, and checks the outputs of unmeasured runs: the first run pays for what
+        is not there. Both units on one operator come one after the other, and share its product."""
         if point in self._loaded:
             return
         if point.is_cold:
             self._records.graphs |= load_cold(self._pair, point.matmul, (point.split,))
         else:
             self._records.graphs |= self._pair.load(point.matmul, (point.split,))
-        self._pair.run(point.matmul, point.split, mechanism=self._mechanism)
+        if self._exact is None or self._exact.matmul != point.matmul:
+            self._exact = exact_product(self._pair, point.matmul)
+        check_split_computes(self._pair, self._exact, point.split)
         self._loaded.add(point)
 
     def _visit_alone(self, point: PartPoint) -> float:

@@ -6,6 +6,7 @@ import pytest
 from partition_regret import exhaustive
 
 from pytest_npubench.errors import MeasurementError, PartitionError
+from pytest_npubench.extensions.pairs.partition import profiler
 from pytest_npubench.extensions.pairs.partition.latency import LatencyModel
 from pytest_npubench.extensions.pairs.partition.matmul import GPU, NPU
 from pytest_npubench.extensions.pairs.partition.model_shapes import OperatorShape
@@ -14,6 +15,7 @@ from pytest_npubench.extensions.pairs.partition.profiler import ProfileProgress,
 from pytest_npubench.extensions.pairs.partition.regret import regret_between, summarize
 from pytest_npubench.extensions.pairs.partition.solver import solve
 from pytest_npubench.extensions.pairs.partition.strategies import all_splits
+from pytest_npubench.extensions.pairs.partition.unit import visit
 
 from .fake_pair import FakePair, gpu_time_s, npu_time_s
 
@@ -219,6 +221,17 @@ def test_an_output_that_is_wrong_is_an_error_before_anything_is_timed():
     with pytest.raises(MeasurementError, match=r"weight_centric of attention_q .* x 64 computes something else"):
         exhaustive(pair, matmul, splits, rounds=4)
     assert pair.num_runs <= 2 * len(splits)
+
+
+@pytest.mark.parametrize(("wrong", "unit"), [("npu_only", NPU), ("gpu_only", GPU), ("weight_centric", NPU)])
+def test_a_unit_that_computes_something_else_ends_a_profile_before_that_is_timed(monkeypatch, wrong, unit):
+    timed = []
+    monkeypatch.setattr(
+        profiler, "visit", lambda *given, **more: timed.append(given[2].strategy) or visit(*given, **more)
+    )
+    with pytest.raises(MeasurementError, match=rf"{wrong} of \w+ .* computes something else: .* of the {unit}'s "):
+        measured(FakePair(wrong=wrong, wrong_unit=unit))
+    assert wrong not in timed
 
 
 def test_what_cannot_be_compared():

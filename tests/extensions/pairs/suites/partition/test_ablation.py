@@ -94,5 +94,8 @@ def test_planted_effects_come_out_with_their_intervals():
     assert found.measured_s == pytest.approx(1.1 * 0.9 * 0.5 * 0.6 * 0.8)
 
 
-def test_only_a_pair_that_runs_layers_has_it():
-    assert cases(replace(PLAN, pair="cuda-streams"), "ablation") == []
+@pytest.mark.parametrize("kind", ["ablation", "decoder_layer"])
+def test_only_a_pair_that_runs_layers_has_cases_of_layers(kind):
+    assert cases(PLAN, kind)
+    for pair in ("cuda-streams", "cuda-devices", "cuda-host", "openvino:NPU,GPU"):
+        assert cases(replace(PLAN, pair=pair), kind) == []

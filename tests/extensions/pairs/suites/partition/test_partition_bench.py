@@ -224,7 +224,8 @@ def test_a_layer_is_run_in_all_ways_and_checked(make_bench):
         gpu_beside_npu_s=LAYER_S["gpu"],
     )
     for strategy, unit in (("npu_only", NPU), ("gpu_only", GPU)):
-        wrong, _, _ = make_bench(PLAN, [point], wrong=strategy)
+        wrong, units, _ = make_bench(PLAN, [point])
+        units.wrong = strategy  # behind the profile, which would fail
         with pytest.raises(MeasurementError, match=rf"{strategy} of layer.attention_qkv .* of the {unit}'s 2560 outp"):
             wrong.warm_up(point)
 

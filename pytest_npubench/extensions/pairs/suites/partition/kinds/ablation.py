@@ -31,14 +31,13 @@ from pytest_npubench.extensions.pairs.partition.matmul import GraphForm, Matmul,
 from pytest_npubench.extensions.pairs.partition.options import SplitOptions
 from pytest_npubench.extensions.pairs.partition.strategies.parts import gpu_part, npu_parts
 from pytest_npubench.extensions.pairs.suites.partition.experiment import PartitionExperiment
-from pytest_npubench.extensions.pairs.suites.partition.kinds.decoder_layer import OPERATORS, layer_shape
+from pytest_npubench.extensions.pairs.suites.partition.kinds.decoder_layer import HOST, OPERATORS, layer_shape
 from pytest_npubench.extensions.pairs.suites.partition.plan import PartitionPlan
 from pytest_npubench.extensions.pairs.suites.partition.points import OpenPair, PairPoint
 from pytest_npubench.verdict import judge_gates
 from pytest_npubench.verdict.result import Judgement
 
 FACTORS = ("stage", "order", "shape", "sync", "split")
-HOST = "host"  # the pair that runs decoder layers
 NUM_RUNS = 3
 Cell = tuple[bool, ...]  # by FACTORS
 CELLS: tuple[Cell, ...] = tuple(product((False, True), repeat=len(FACTORS)))

@@ -26,6 +26,7 @@ from pytest_npubench.extensions.pairs.suites.partition.points import COLD, OpenP
 from pytest_npubench.verdict import judge_gates
 from pytest_npubench.verdict.result import Judgement
 
+HOST = "host"  # the pair that runs decoder layers
 OPERATORS = ("attention_qkv", "attention_output", "ffn_gate_up", "ffn_down")
 NUM_KV_HEADS = 8  # of every model that there are weight shapes of
 NUM_RUNS = 5
@@ -144,7 +145,7 @@ class DecoderLayerKind(PartitionExperiment):
     name = "decoder_layer"
 
     def axes(self, plan: PartitionPlan) -> Iterable[Axes]:
-        return ((("phase", "prefill"),), (("phase", "decode"),))
+        return ((("phase", "prefill"),), (("phase", "decode"),)) if plan.pair == HOST else ()
 
     def points(self, case: Case, plan: PartitionPlan) -> tuple[LayerPoint]:
         longest = plan.partition.standard_sizes[-1]
