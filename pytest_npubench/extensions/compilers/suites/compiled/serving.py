@@ -11,6 +11,7 @@ from pytest_npubench.core.hardware import HardwareSpec, RunLength
 from pytest_npubench.engines.binary_facts import ServingBinaryRequest
 from pytest_npubench.engines.jax_moe import why_not_served
 from pytest_npubench.engines.jax_moe.sizes import ServingSizes, Size
+from pytest_npubench.engines.kv_capacity import dtype_bytes
 from pytest_npubench.extensions.compilers.suites.programs import NUM_ROUNDS
 from pytest_npubench.suites.scheduling.jax_serving import serving_sizes
 from pytest_npubench.suites.scheduling.plan import ServingPlan, serving_plans
@@ -72,6 +73,16 @@ class ServingBinariesPlan(EnginePlan):
     @property
     def sizes(self) -> ServingSizes:
         return serving_sizes(self.served)
+
+    @property
+    def state_bytes(self) -> float:
+        """Returns what the layers of any size have to write in place on each device: every layer's pages of keys and
+        values, and a hidden state for each of their slots."""
+        shape, sizes = self.served.shape, self.sizes
+        heads = max(1, shape.num_kv_heads // self.spec.tensor_parallel)
+        slots = sizes.num_layer_pages * sizes.block_size_tokens
+        numbers = slots * (shape.num_layers * 2 * heads * shape.head_dim + shape.hidden)
+        return numbers * dtype_bytes(self.served.serving.dtype)
 
     @property
     def points(self) -> tuple[ServingBinaryPoint, ...]:

@@ -65,7 +65,7 @@ class ServingBinaryKind:
         needed_bytes = _need_bytes(every)
         too_much, fits = fit_words(needed_bytes, room_bytes)
         return Judgement(
-            verdict=verdict([*_wrong(facts), *too_much], [f"{TITLE}: {fits} with all smaller sizes"]),
+            verdict=verdict([*_wrong(facts, plan.state_bytes), *too_much], [f"{TITLE}: {fits} with all smaller sizes"]),
             what=f"layers for {size.num_single} single and {size.num_prefill} prompt tokens",
             metrics=(
                 *exact_metrics("layers", _figures(facts)),
@@ -76,7 +76,7 @@ class ServingBinaryKind:
                 num_prefill_tokens=size.num_prefill,
                 need_bytes=needed_bytes,
                 room_bytes=room_bytes,
-                state_bytes=facts.donated_bytes,
+                state_bytes=plan.state_bytes,
                 temporary_bytes=facts.temporary_bytes or 0.0,
                 code_bytes=facts.code_bytes or 0.0,
                 layer_cycles=facts.cycles,
@@ -104,11 +104,11 @@ def _figures(facts: BinaryVisit) -> Sequence[tuple[str, str, float | None]]:
     )
 
 
-def _wrong(facts: BinaryVisit) -> list[str]:
-    """What the layers do that they should not."""
+def _wrong(facts: BinaryVisit, state_bytes: float) -> list[str]:
+    """What the layers do that they should not. state_bytes: of the state, whether it was donated or not."""
     problems = []
-    if facts.aliased_bytes < facts.donated_bytes:
-        copied = gigabytes(facts.donated_bytes - facts.aliased_bytes)
+    if facts.aliased_bytes < (state_bytes := max(state_bytes, facts.donated_bytes)):
+        copied = gigabytes(state_bytes - facts.aliased_bytes)
         problems.append(f"{copied} of keys, values and hidden states are not written in place")
     if facts.modules > 1:
         problems.append(f"they lower to {facts.modules:.0f} modules: a plan is compiled into them")
