@@ -41,10 +41,7 @@ class EarlierNights:
     @classmethod
     def read(cls, journal: Journal, but_run: str) -> EarlierNights:
         """Reads all nights of a journal but the run `but_run`'s; of several tries of a case one counts. Raises
-        JournalError where a record cannot be used.
-
-        Raises JournalError where a record cannot be used.
-        """
+        JournalError where a record cannot be used."""
         try:
             return cls._read(journal, but_run)
         except (AttributeError, KeyError, TypeError, ValueError) as error:

@@ -65,10 +65,7 @@ class Common:
 
 def common(old: Sequence[SideSession], new: Sequence[SideSession], metrics: Collection[str] = ()) -> Common:
     """Returns the metrics of both sides: all, or the named ones, the canaries' and the answers'. Raises ConfigError
-    where there is no metric of that name, or no case on both sides.
-
-    Raises ConfigError where there is no metric of that name, or no case on both sides.
-    """
+    where there is no metric of that name, or no case on both sides."""
     _check_metrics((*old, *new), metrics)
     before, after = _by_key(old, metrics), _by_key(new, metrics)
     if not before.keys() & after.keys():

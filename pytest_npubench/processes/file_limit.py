@@ -22,10 +22,7 @@ NONE_LEFT = (errno.EMFILE, errno.ENFILE)
 @contextmanager
 def enough_files(number: int) -> Iterator[None]:
     """Makes room for `number` more open files, up to the hard limit, and takes it back. Raises MeasurementError, with
-    the limit and the need, where the block ends in an error of `ran_out`.
-
-    Raises MeasurementError, with the limit and what is needed, where the block ends in an error of `ran_out`.
-    """
+    the limit and the need, where the block ends in an error of `ran_out`."""
     needed = len(list(Path("/dev/fd").iterdir())) + number + SPARE
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < needed:

@@ -137,10 +137,7 @@ class Gpu:
 
     def ask(self, name: str, *arguments: Any) -> Any:
         """Returns the answer of nvmlDeviceGet... of that name, or None. Raises DeviceUnavailableError where the GPU is
-        lost.
-
-        Raises DeviceUnavailableError where the GPU is lost.
-        """
+        lost."""
         try:
             return getattr(self._nvml, f"nvmlDeviceGet{name}")(self._handle, *arguments)
         except self._nvml.NVMLError as error:

@@ -29,11 +29,7 @@ PATIENCE_S = 60.0  # for a part that is over by its limits
 
 def run_shared_load(endpoint: Endpoint, requests: Sequence[HttpRequest], num_processes: int) -> HttpRun:
     """Runs a load as run_load does, from num_processes processes but this one, at most one a request. Raises as
-    run_load, and UnitLostError where a process is lost before the start; a later loss is in HttpRun.lost.
-
-    Raises as run_load does, and UnitLostError where a process is lost before the start. One that is lost later is in
-    HttpRun.lost.
-    """
+    run_load, and UnitLostError where a process is lost before the start; a later loss is in HttpRun.lost."""
     number = min(num_processes, len(requests))
     with ExitStack() as stack:
         parts = []

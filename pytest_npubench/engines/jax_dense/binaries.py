@@ -41,9 +41,7 @@ class Binary:
 
 class DecoderBinaries:
     """The binaries of one shape and batch size on these devices, by default in their platform's form. Raises
-    ConfigError for a dtype or a number of devices that the shape cannot have.
-
-    Raises ConfigError for a dtype or a number of devices that the shape cannot have."""
+    ConfigError for a dtype or a number of devices that the shape cannot have."""
 
     def __init__(
         self, shape: DecoderShape, devices: Sequence[Any], *, batch_size: int, dtype: str, form: GraphForm | None = None

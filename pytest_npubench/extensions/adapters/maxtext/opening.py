@@ -28,10 +28,7 @@ LAYOUTS = (
 
 def open_maxengine(arguments: Sequence[str]) -> MaxEngine:
     """Opens a MaxEngine by MaxText's command line: a configuration file, then KEY=VALUE each. Raises
-    DeviceUnavailableError without MaxText or something it needs, ConfigError for what it refuses.
-
-    Raises DeviceUnavailableError without MaxText or something it needs, ConfigError for what it refuses.
-    """
+    DeviceUnavailableError without MaxText or something it needs, ConfigError for what it refuses."""
     pyconfig, maxengine = _modules()
     said = " ".join(arguments) or "no arguments"
     try:
