@@ -84,6 +84,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen2_moe, every other": ("Qwen2Moe", {"num_experts": 6, "num_experts_per_tok": 2, "decoder_sparse_step": 2}),
     "olmoe": ("Olmoe", {"num_experts": 6, "num_experts_per_tok": 2, "num_key_value_heads": 6, "head_dim": 8}),
     "olmo2": ("Olmo2", {"head_dim": 8}),
+    "gemma": ("Gemma", {}),
     "gemma2": ("Gemma2", {"sliding_window": 8}),
     "gemma3_text": ("Gemma3", {"sliding_window": 8}),
     "deepseek_v32": ("DeepseekV32", {**LATENT, **EXPERTS, **INDEX, "first_k_dense_replace": 3}),
