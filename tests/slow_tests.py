@@ -32,8 +32,6 @@ TOGETHER = (
     # the engines of engines/conftest.py, each of which takes 12 s to compile
     (
         "tests/engines/test_binaries.py",
-        "tests/engines/test_logits.py",
-        "tests/engines/test_memory.py",
         "tests/engines/test_path.py",
         "tests/engines/test_tokens.py",
         "tests/engines/openvino_dense/",

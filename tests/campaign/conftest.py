@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from made_records import trace_of
 
@@ -129,3 +130,27 @@ def measured(points: Sequence[BucketPoint], plan: BucketPlan, num_rounds: int = 
         rounds=[dict(row) for _ in range(num_rounds)],
         compiles=tuple(CompileRecord(name=name, compile_s=0.5, cache=CacheState.COLD) for name in binaries),
     )
+
+
+def of_workload(plan, name):
+    return next(case for case in cases(plan, "prediction") if case.axis("workload") == name)
+
+
+def slowed(own: Measured, prefix: str, factor: float) -> Measured:
+    rows = [
+        {name: tuple(v * (factor if name.startswith(prefix) else 1) for v in values) for name, values in row.items()}
+        for row in own.rounds
+    ]
+    return Measured(rounds=rows, compiles=own.compiles)
+
+
+def noisy(points, plan, rng, num_rounds, noise=0.03, drift=0.0):
+    """Every sample off by `noise`, and every round as a whole by `drift`."""
+    rounds = []
+    for level in np.exp(drift * rng.standard_normal(num_rounds)):
+        rows = {}
+        for point in points:
+            factors = level * np.exp(noise * rng.standard_normal(2))
+            rows[point.name] = tuple((seconds(point, plan.buckets) * factors).tolist())
+        rounds.append(rows)
+    return Measured(rounds=rounds)

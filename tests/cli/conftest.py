@@ -59,6 +59,14 @@ class Answer:
         return self.err
 
 
+def lengths(inputs: object, outputs: object) -> tuple[object, ...]:
+    return ("--input-tokens", inputs, "--output-tokens", outputs)
+
+
+REQUEST = lengths(100, 60)
+"""That of docs/lens.md."""
+
+
 @pytest.fixture
 def call(capsys: pytest.CaptureFixture[str]) -> Callable[..., Answer]:
     """call("predict", path, "--input-tokens", 100, ...) runs npubench; a usage error is status 2."""

@@ -1,17 +1,21 @@
-"""The summary, annotations and outputs of nights made by hand."""
+"""The summary, annotations and outputs of nights made by hand, what is left out, and pull requests that fail."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from comparison.made_nights import metric, write_session
+from comparison.made_nights import CASES, case_record, metric, stack, write_session
+from engines.http.hostile import Answer, Hostile, head, said
 
+from pytest_npubench.nightly.accepting import accept_waiting
 from pytest_npubench.nightly.night import STEPS, Night, Step
 from pytest_npubench.nightly.publish import Annotation, code_block, code_cell, publish
+from pytest_npubench.nightly.pull_request import open_pull_request
 from pytest_npubench.nightly.upload import upload
 from pytest_npubench.store.history import upload_journal
-from pytest_npubench.store.journal import read_journal
+from pytest_npubench.store.journal import JournalWriter, read_journal
 
 
 def test_green_is_all_steps_done(night: Night) -> None:
@@ -90,3 +94,51 @@ def test_what_is_in_doubt_among_the_parts_of_a_night_is_said(night: Night, tmp_p
     upload(night, history)
     publish(night, {})
     assert "in doubt: s/k/one" in (night.out / "summary.md").read_text(encoding="utf-8").replace("\\", "")
+
+
+def test_a_case_whose_test_failed_after_measuring_is_named(tmp_path):
+    path, fingerprint = tmp_path / "journal.jsonl", stack()
+    with JournalWriter.open(path, host=fingerprint.host, settings={}) as journal:
+        digest = journal.device(fingerprint)
+        for case, outcome, reason in ((CASES[0], "passed", None), (CASES[1], "failed", "failed (assert 3 == 4)")):
+            journal.append(case_record(digest, case, {"tbt_s": metric([1.0])}))
+            about = {"case": case, "device": "cuda:0", "outcome": outcome, "reason": reason}
+            journal.append({"record": "outcome", **about})
+        journal.append({"record": "end", "exit_status": 1, "counts": {}})
+    (night,) = accept_waiting(read_journal(path), (), tmp_path / "baselines")
+    assert (night.num_judgeable, night.num_accepted, night.lost, night.is_settled) == (1, 1, (), True)
+    assert night.said.endswith(f"left out: {CASES[1]} was measured by a test that failed (assert 3 == 4)")
+
+
+TOKEN = "ghp-0123456789"
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[[Answer], Hostile]]:
+    servers = []
+
+    def start(answer: Answer) -> Hostile:
+        servers.append(Hostile(said(), answer, list_path="/pulls"))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.stop()
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_the_token_goes_to_no_other_address(serve, status):
+    other = serve(said(head("200 OK"), b"[]"))
+    server = serve(said(head(f"{status} Moved", f"Location: http://127.0.0.1:{other.port}/pulls?key=secret")))
+    found = open_pull_request(
+        head="topic",
+        base="main",
+        title="t",
+        body="b",
+        environment={"GITHUB_REPOSITORY": "o/r", "GITHUB_TOKEN": TOKEN, "GITHUB_API_URL": server.url},
+    )
+    assert found.url is None
+    assert f"HTTP {status}, which redirects to http://127.0.0.1:{other.port}/pulls" in found.said
+    assert "secret" not in found.said
+    assert [asked.headers["authorization"] for asked in server.asked] == [f"Bearer {TOKEN}"]
+    assert other.asked == []

@@ -245,6 +245,11 @@ def summary(result: pytest.RunResult, outcome: str) -> dict[str, str]:
     return {node: text for node, _, text in (row.partition(" - ") for row in rows)}
 
 
+def failures(result: pytest.RunResult, outcome: str = "FAILED") -> dict[str, str]:
+    """`summary` by the names of tests alone."""
+    return {node.rpartition("::")[2]: text for node, text in summary(result, outcome).items()}
+
+
 def skipped(result: pytest.RunResult) -> dict[str, int]:
     """Reason -> how many tests were skipped for it."""
     lines = [line for line in result.outlines if line.startswith("SKIPPED ")]

@@ -1,13 +1,28 @@
-"""The parts that suites build their sections of."""
+"""The parts that sections are built of: times as they are printed, and all changes as one picture."""
 
 from __future__ import annotations
 
-import pytest
+import re
+from dataclasses import replace
+from decimal import Decimal
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_npubench.comparison.observation import Observation
+from pytest_npubench.comparison.outcome import Comparison, Described, Row
 from pytest_npubench.reports import build, number_text, svg
-from pytest_npubench.reports.plot_parts import DrawnFigure, DrawnSeries, Shape, axis, category_axis
+from pytest_npubench.reports.campaign_sections import metrics_table
+from pytest_npubench.reports.change_chart import Change, change_chart
+from pytest_npubench.reports.comparison import render_comparison
+from pytest_npubench.reports.plot_parts import DrawnFigure, DrawnSeries, Shape, axis, category_axis, level_axis
+from pytest_npubench.verdict import Verdict, VerdictKind
+from pytest_npubench.verdict.case_record import Cases
+from pytest_npubench.verdict.result import Judgement, Metric
 
 from .page import check_svg
+from .test_run_rows import record_of
 
 ROWS = [("a", 1.0, None), ("b", None, None)]
 COLUMNS = (("arm", lambda row: row[0]), ("ms", lambda row: build.plain(row[1])), ("x", lambda row: build.plain(row[2])))
@@ -58,3 +73,148 @@ def test_a_name_is_shown_as_it_is(trace: DrawnSeries) -> None:
     text = svg.draw(figure, label="a chart")
     assert text.count("&lt;b&gt;") == 3  # the legend, the group, and what a mark or line says
     assert "<b" not in text
+
+
+PASSED = Verdict(kind=VerdictKind.PASSED, reason="within its limits")
+PER_S = {"s": Decimal(1), "ms": Decimal(10) ** 3, "µs": Decimal(10) ** 6, "ns": Decimal(10) ** 9}
+times_s = st.floats(-12, 9).map(lambda power: 10.0**power)  # as many of each unit
+
+
+def parsed(text: str) -> tuple[Decimal, Decimal]:
+    """Seconds, and half of one in the last digit that is shown."""
+    number, unit = text.replace(",", "").split()
+    digits = Decimal(number)
+    exponent = digits.as_tuple().exponent
+    assert isinstance(exponent, int)
+    last = max(Decimal(10) ** exponent, Decimal(10) ** (digits.adjusted() - 3))
+    return digits / PER_S[unit], (last if len(number.split(".")[0]) < 4 else Decimal(1)) / 2 / PER_S[unit]
+
+
+@given(times_s, st.sampled_from((1, -1)))
+def test_a_time_reads_back_within_its_last_digit(value: float, sign: int) -> None:
+    shown, half = parsed(number_text.time(sign * value))
+    assert abs(shown - Decimal(sign * value)) <= half * Decimal("1.0001")
+
+
+@given(st.lists(times_s, min_size=1, max_size=4))
+def test_times_that_are_compared_have_one_unit_and_read_back(values: list[float]) -> None:
+    unit = number_text.time_unit(*values, None)
+    texts = [number_text.time(value, unit) for value in values]
+    assert len({text.split()[1] for text in texts}) == 1
+    for text, value in zip(texts, values, strict=True):
+        shown, half = parsed(text)
+        assert abs(shown - Decimal(value)) <= half * Decimal("1.0001")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (1e-7, "100 ns"),
+        (4.2e-10, "0.42 ns"),
+        (9.996e-7, "999.6 ns"),
+        (1e-6, "1 µs"),
+        (0.0004255, "425.5 µs"),
+        (0.4255, "425.5 ms"),
+        (12.345678, "12.35 s"),
+        (0.0, "0 ms"),
+        (None, "–"),
+    ],
+)
+def test_times(value: float | None, text: str) -> None:
+    assert number_text.time(value) == text
+
+
+def compared(before: float, after: float) -> Comparison:
+    """One case that took so many seconds in A and in B."""
+    told = Observation(
+        case="s/k/a", digest="0", metric="call_s", unit="s", better="lower", gate="ratio", margin=None, processes=()
+    )
+    verdict = Verdict(kind=VerdictKind.REGRESSED, reason="slower", ratio=after / before, interval=(1.0, 2.0))
+    return Comparison(
+        old=Described(label="A", num_sessions=1, first_at="2026-11-20T02:00:00", last_at="2026-11-20T02:00:00"),
+        new=Described(label="B", num_sessions=1, first_at="2026-11-21T02:00:00", last_at="2026-11-22T02:00:00"),
+        stack=(),
+        canary=None,
+        answers=(),
+        canaries=(),
+        suites=(),
+        rows=(Row(definition=told, verdict=verdict, before=before, after=after),),
+        only_old=(),
+        only_new=(),
+        notes=(),
+    )
+
+
+@given(times_s, st.floats(0.1, 10))
+def test_both_sides_of_a_comparison_have_one_unit(before: float, ratio: float) -> None:
+    text = render_comparison(compared(before, before * ratio), width=160, color=False)
+    row = next(line for line in text.splitlines() if "s/k/a call_s" in line)
+    (first, unit), (second, other) = re.findall(r"(\S+) (s|ms|µs|ns)\b", row)
+    assert unit == other
+    for shown, value in ((first, before), (second, before * ratio)):
+        assert abs(parsed(f"{shown} {unit}")[0] - Decimal(value)) <= parsed(f"{shown} {unit}")[1] * Decimal("1.0001")
+
+
+@given(times_s, st.lists(times_s, min_size=1, max_size=5))
+def test_a_metric_and_its_samples_have_one_unit(value: float, samples: list[float]) -> None:
+    metric = Metric(name="call_s", unit="s", value=value, samples=tuple(samples))
+    table = metrics_table(Cases.read([record_of("s/k/a", Judgement(verdict=PASSED, metrics=(metric,)))]))
+    assert table is not None
+    ((_, _, shown, _, lowest, highest, *_),) = table.rows
+    assert len({text.split()[1] for text in (shown, lowest, highest)}) == 1
+
+
+def test_a_change_that_is_a_factor() -> None:
+    assert [number_text.change(one) for one in (-0.5, 1.0, 1.4, 98.7, 783294.7)] == [
+        *("-50.00 %", "+100.00 %", "x2.4", "x100", "x783,296"),
+    ]
+
+
+@pytest.mark.parametrize("width", [100, 110])
+def test_a_long_name_leaves_every_figure_of_a_comparison_its_column(width: int) -> None:
+    row = compared(0.0003329, 0.009252).rows[0]
+    named = replace(row.definition, case="own/callable/cpu-callable-b1-test_work.py::test_function[far]")
+    comparison = replace(compared(1.0, 2.0), rows=(replace(row, definition=named),))
+    lines = render_comparison(comparison, width=width, color=False).splitlines()
+    assert max(map(len, lines)) <= width
+    assert any("x1.000 to x2.000" in line for line in lines)
+    assert any("detectable" in line for line in lines)
+
+
+def change(name: str, ratio: float, kind: VerdictKind = VerdictKind.REGRESSED) -> Change:
+    return Change(name=name, kind=kind, ratio=ratio, interval=(ratio * 0.9, ratio * 1.1))
+
+
+@pytest.mark.parametrize(
+    ("ratios", "is_log", "middle"),
+    [((1.19, 0.98), False, 0.0), ((2.9, 1.0), False, 0.0), ((3.1, 1.0), True, 1.0), ((0.3, 1.2), True, 1.0)],
+)
+def test_factors_stand_on_a_logarithmic_axis(ratios: tuple[float, ...], is_log: bool, middle: float) -> None:
+    drawn = change_chart([change(f"c{number}", ratio) for number, ratio in enumerate(ratios)], "Changes", "B / A", 9)
+    assert drawn is not None
+    assert drawn.figure.x.log is is_log
+    assert drawn.figure.verticals == (middle,)
+    (series,) = drawn.figure.series
+    expected = sorted(ratios, key=lambda ratio: -max(ratio, 1 / ratio))
+    assert list(series.x) == pytest.approx([ratio if is_log else 100 * (ratio - 1) for ratio in expected])
+    low, high = series.x_ends[0]
+    assert low < series.x[0] < high
+    check_svg(drawn.figure)
+
+
+def test_the_furthest_stand_first_and_kinds_differ_by_colour() -> None:
+    changes = [change("a", 1.01, VerdictKind.UNCHANGED), change("b", 0.5, VerdictKind.IMPROVED), change("c", 1.9)]
+    drawn = change_chart(changes, "Changes", "B / A", 2)
+    assert drawn is not None
+    assert [row[0] for row in drawn.table.rows] == ["b", "c"]
+    assert len({series.color for series in drawn.figure.series}) == 2
+    assert "2 of 3 metrics; the furthest is b, -50.00 %" in drawn.summary
+    assert change_chart([], "Changes", "B / A", 2) is None
+
+
+@pytest.mark.parametrize(
+    ("values", "is_log"),
+    [((1.0, 2.9), False), ((1.0, 3.1), True), ((-1.0, 9.0), False), ((0.0, 9.0), False), ((), False)],
+)
+def test_a_level_that_changed_beyond_x3_has_a_logarithmic_axis(values: tuple[float, ...], is_log: bool) -> None:
+    assert level_axis("ms", values).log is is_log

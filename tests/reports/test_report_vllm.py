@@ -1,4 +1,4 @@
-"""What a report says of the bucket suite on vLLM: no buckets where none are declared, and its campaign's own rounds."""
+"""What a report and the end of a run say of vLLM: no buckets where none are declared, policies and their settings."""
 
 from __future__ import annotations
 
@@ -16,12 +16,15 @@ from pytest_npubench.suites.buckets.profile_detail import ProfileDetail
 from pytest_npubench.suites.buckets.profile_source import profile_from_journal
 from pytest_npubench.suites.buckets.report.profile import host_lines
 from pytest_npubench.suites.buckets.report.section import continuous_lines
+from pytest_npubench.suites.scheduling.kinds.identical_tokens import IdenticalTokensDetail
+from pytest_npubench.suites.scheduling.report.section import lines, parts
 from pytest_npubench.verdict import Verdict, VerdictKind
 from pytest_npubench.verdict.case_record import Cases
 from pytest_npubench.verdict.result import Judgement
 
 from .journals import BUCKETS, TBT_S, TTFT_S, Measurement, make_plan, measure, write_run
 from .page import cases_of, figures, page_of
+from .served import LOADS, case_record, policy_detail, policy_record, ratios
 
 SAID = "vLLM on cuda:0 has no buckets: latency is continuous; LENS's error here is "
 
@@ -102,3 +105,42 @@ def test_a_profile_is_read_from_the_rounds_of_such_a_campaign(tmp_path: Path, me
     found = profile_from_journal(journal, "cpu-tiny-llama-b1-vllm").profile
     assert {bucket: timing.ttft_s for bucket, timing in found.buckets.items()} == pytest.approx(TTFT_S)
     assert {bucket: timing.tbt_s for bucket, timing in found.buckets.items()} == pytest.approx(TBT_S)
+
+
+TOKENS = IdenticalTokensDetail(
+    rate_per_s=1.46, num_blocks=3, num_requests=24, dtype="fp32", is_judged=True, round_and_request={"layered": ()}
+)
+IDENTICAL = "tokens of 24 requests under layered against chunked: identical"
+
+
+def test_the_comparison_says_whose_it_is_and_what_was_attained():
+    measured = ratios(expert_load_ratio=0.32, ttft_ratio=0.6)
+    attained = replace(LOADS, slo_attainment={"layered": 0.96, "chunked": 0.833})
+    (line,) = lines(Cases.read([case_record("expert_loads", attained, metrics=measured, engine="vllm")]))
+    assert line.startswith(
+        "layered / chunked: expert bytes -68 %, mean TTFT -40 %, SLO attainment 96 % against 83 %, at"
+    )
+    assert line.endswith("small-moe, 3 blocks, vLLM)")
+    (ours,) = lines(Cases.read([case_record("expert_loads", LOADS, metrics=measured)]))
+    assert "vLLM" not in ours
+    assert "attainment" not in ours
+
+
+def test_tokens_follow_the_comparisons():
+    tokens = case_record("identical_tokens", TOKENS, what=IDENTICAL)
+    loads = case_record("expert_loads", LOADS, metrics=ratios(expert_load_ratio=0.5))
+    _, line = lines(Cases.read([tokens, loads]))
+    assert line == f"{IDENTICAL} (layered-arxiv-div32, small-moe, 3 blocks)"
+    assert lines(Cases.read([case_record("identical_tokens", what="")])) == []  # it was not measured
+
+
+def test_settings_of_each_policy_once():
+    records = [
+        policy_record("chunked", detail=replace(policy_detail("chunked"), engine_settings=settings), engine="vllm")
+        for settings in ("chunked: max_num_seqs=32", "layered: max_num_seqs=32", "chunked: max_num_seqs=32", None)
+    ]
+    _, _, remarks = parts(Cases.read(records), ())
+    assert remarks == (
+        "Settings of vLLM, chunked: max_num_seqs=32.",
+        "Settings of vLLM, layered: max_num_seqs=32.",
+    )

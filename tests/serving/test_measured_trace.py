@@ -64,3 +64,9 @@ def test_the_load_is_the_one_that_was_announced(metrics):
     """Poisson at 10 requests a second: 299 gaps know their mean to 6 %, and three times that is allowed."""
     assert metrics["realised_rate_per_s"].value == pytest.approx(10.0, rel=0.18)
     assert metrics["num_finished"].value == 300
+
+
+@pytest.mark.parametrize("name", ["ttft_mean", "ttft_p50", "e2e_mean", "e2e_p90", "tpot_mean", "tpot_p50"])
+def test_an_interval_of_the_real_run_holds_its_value(metrics, name):
+    low, high = metrics[f"{name}_s"].interval
+    assert low < metrics[f"{name}_s"].value < high

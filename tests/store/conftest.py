@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from written_runs import WrittenRuns
 
 from pytest_npubench.store.baselines import Baselines
 from pytest_npubench.store.fingerprint import Fingerprint, FingerprintKey, HostFacts
+from pytest_npubench.store.journal import JournalWriter
 
 
 @pytest.fixture(scope="session")
@@ -73,6 +74,17 @@ def run_at_once() -> Callable[[Sequence[subprocess.Popen[str]]], None]:
             assert process.returncode == 0
 
     return run
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / ".npubench" / "journal.jsonl"
+
+
+@pytest.fixture
+def journal(path: Path, host: HostFacts) -> Iterator[JournalWriter]:
+    with JournalWriter.open(path, host=host, settings={"profile": "quick"}) as writer:
+        yield writer
 
 
 @pytest.fixture

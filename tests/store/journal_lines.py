@@ -30,3 +30,22 @@ def edited(path, edit):
 
 def _text(record):
     return json.dumps(record, separators=(",", ":")).encode()
+
+
+def note(index, **more):
+    return {"record": "note", "text": f"note {index}", "index": index, **more}
+
+
+def round_record(index, fingerprint="f1", campaign="c", digest="d", **more):
+    points = {"b128": [0.25]}
+    about = {"fingerprint": fingerprint, "campaign": campaign, "campaign_digest": digest}
+    return {"record": "round", **about, "round": index, "points": points, **more}
+
+
+def case_record(case="s/k/i", digest="d", fingerprint="f1", **more):
+    about = {"id": "i", "hardware": "cpu", "verdict": {"kind": "passed", "reason": "measured"}}
+    return {"record": "case", "case": case, "digest": digest, "fingerprint": fingerprint, **about, **more}
+
+
+def bodies(records):
+    return [{name: value for name, value in record.items() if name != "session"} for record in records]

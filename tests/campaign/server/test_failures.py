@@ -1,15 +1,18 @@
-"""Why requests fail, by classes: every way of the real client has one, and no key is in what is kept."""
+"""Why requests to a server fail, by classes, and prompts of a wanted length that no server has seen before."""
 
 from __future__ import annotations
 
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pytest_npubench.engines.http.answer import HttpRequest
 from pytest_npubench.engines.http.endpoint import Endpoint
 from pytest_npubench.engines.http.load_run import run_load
 from pytest_npubench.suites.server.failures import by_name, class_of, in_words
+from pytest_npubench.suites.server.prompts import WORDS, Prompts
 
 from .stand_in import TOKEN, StandIn, refuses, streams
 
@@ -64,3 +67,26 @@ def test_failures_are_named_by_count_the_most_common_first():
     assert by_name(classes) == {"HTTP 429": 2, "disconnected": 1}
     assert in_words(by_name(classes), 5) == "2 of 5: HTTP 429; 1 of 5: disconnected"
     assert in_words(by_name((None, None)), 2) == ""
+
+
+@given(num=st.integers(1, 300), first=st.integers(0, 5000), width=st.integers(1, 5000))
+def test_token_ids_are_as_many_and_in_range(num, first, width):
+    found = Prompts(form="tokens", token_ids=(first, first + width), run="a").prompt(num, "0")
+    assert len(found) == num
+    assert all(first <= token <= first + width for token in found)
+
+
+@given(num=st.integers(1, 300))
+def test_words_are_as_many_and_known(num):
+    found = Prompts(form="words", token_ids=(0, 1), run="a").prompt(num, "0")
+    assert isinstance(found, str)
+    assert len(found.split(" ")) == num
+    assert set(found.split(" ")) <= set(WORDS)
+
+
+def test_another_request_and_another_run_have_another_prompt_from_the_first_tokens_on():
+    """Else a server would answer from keys and values that it has kept."""
+    runs = [Prompts(form="tokens", token_ids=(100, 999), run=name) for name in ("a", "b")]
+    prompts = [run.prompt(64, request) for run in runs for request in ("short@r1/0/1", "short@r1/0/2", "short@r1/1/1")]
+    assert len({prompt[:16] for prompt in prompts}) == len(prompts)
+    assert runs[0].prompt(64, "x") == runs[0].prompt(64, "x")

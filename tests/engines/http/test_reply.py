@@ -1,4 +1,4 @@
-"""The HTTP of an answer: the same however its bytes are cut, and a connection is used again only where it is free."""
+"""The HTTP of an answer: the same however its bytes are cut, what it may take, and when a connection is used again."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from pytest_npubench.engines.http.answer import HttpRequest
 from pytest_npubench.engines.http.arrived import Arrived, Unread
-from pytest_npubench.engines.http.client import Ended
+from pytest_npubench.engines.http.client import Ended, answer_limits
+from pytest_npubench.engines.http.endpoint import Endpoint
 from pytest_npubench.engines.http.reply import LINE_BYTES, AnswerError, Reply
 
 EVENTS = [b'data: {"choices": [{"text": "%d"}]}\n\n' % number for number in range(3)] + [b"data: [DONE]\n\n"]
@@ -121,3 +122,26 @@ def test_what_follows_the_end_is_waited_for_and_does_not_change_the_answer():
 def test_a_switch_to_another_protocol_is_a_refusal():
     told = Told([b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n"], is_lost=False)
     assert told.failed == "HTTP 101 Switching Protocols, of no type: no message"
+
+
+def _endpoint(**changes: object) -> Endpoint:
+    return Endpoint(**{"url": "http://host/v1", "model": "m", **changes})
+
+
+def test_the_worked_example():
+    found = answer_limits(_endpoint(), 16)
+    assert (found.time_s, found.num_bytes, found.event_bytes, found.num_events) == (150.0, 786432, 266240, 128)
+
+
+@pytest.mark.parametrize(
+    ("changes", "tokens", "time_s"),
+    [
+        ({}, 1, 75.0),
+        ({}, 10_000, 600.0),
+        ({"connect_timeout_s": 1.0, "idle_timeout_s": 2.0}, 4, 23.0),
+        ({"answer_timeout_s": 3.0}, 10_000, 3.0),
+        ({"answer_timeout_s": 7200.0}, 1, 7200.0),
+    ],
+)
+def test_the_time_is_derived_unless_it_is_given(changes, tokens, time_s):
+    assert answer_limits(_endpoint(**changes), tokens).time_s == time_s

@@ -1,4 +1,4 @@
-"""Directories that others can read: safetensors' own reader, transformers, the torch engine."""
+"""Model directories that others can read, and their weights made again by the host."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ import numpy as np
 import pytest
 from engines.written_shapes import DENSE, MOE
 
+from pytest_npubench.engines.answer_reference import answer_reference
 from pytest_npubench.engines.model_directory import config_of, write_model_directory
+from pytest_npubench.engines.probe import fixed_tokens, probe_prompts
 from pytest_npubench.engines.random_tensors import RandomTensors
 from pytest_npubench.engines.safetensors_file import encoded, num_bytes, write_safetensors
 from pytest_npubench.engines.shapes import DecoderShape, ExpertShape, decoder_shape
 from pytest_npubench.errors import ConfigError
+from pytest_npubench.extensions.vllm.written_weights import WrittenWeights
 
 
 @pytest.mark.parametrize("dtype", ["fp32", "bf16", "fp16"])
@@ -115,3 +118,24 @@ def test_the_router_is_skewed_as_a_trained_one(tmp_path: Path) -> None:
         batches = [np.stack(rows[first : first + batch], 1) for first in range(0, 64, batch)]
         coverage = np.mean([len(np.unique(layer)) / 128 for chosen in batches for layer in chosen])
         assert coverage == pytest.approx(published, abs=0.03)
+
+
+ROUNDED = 5e-5  # transformers norms, turns and takes softmax in float32
+
+
+@pytest.mark.parametrize("shape", [MOE, DENSE], ids=lambda shape: shape.name)
+def test_the_reference_is_that_of_the_directory(shape: DecoderShape, tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    folder = write_model_directory(tmp_path / "model", shape, dtype="bf16")
+    config = transformers.AutoConfig.from_pretrained(folder)
+    config._experts_implementation = "eager"  # the others have no float64
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, config=config, dtype=torch.float64)
+    prompts = probe_prompts(shape.vocab_size, (16, 32)).with_one_token()
+    reference = answer_reference(shape, "bf16", prompts, weights=WrittenWeights(shape, "bf16"))
+    for index, (prompt, forced) in enumerate(prompts.asked()):
+        assert len(set(forced)) == 1
+        with torch.no_grad():
+            logits = model(torch.tensor(np.concatenate([prompt, forced])[None].astype(np.int64))).logits[0].numpy()
+        expected = logits[len(prompt) - 1 :][:, fixed_tokens(shape.vocab_size)]
+        np.testing.assert_allclose(reference.logits[index], expected, rtol=0, atol=ROUNDED)

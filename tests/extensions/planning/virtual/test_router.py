@@ -1,4 +1,4 @@
-"""The synthetic router: against draws of whole tokens, brute-force unions, and the coverage that the paper printed."""
+"""Experts of a batch: the synthetic router against draws and unions, and routers found from iterations."""
 
 from __future__ import annotations
 
@@ -10,8 +10,17 @@ from papers import published
 
 from pytest_npubench.engines.shapes import ExpertShape, decoder_shape
 from pytest_npubench.extensions.planning.virtual import router as module
+from pytest_npubench.extensions.planning.virtual.calibrated import CalibratedCost
+from pytest_npubench.extensions.planning.virtual.executor import VirtualExecutor
+from pytest_npubench.extensions.planning.virtual.measured_router import MeasuredRouter
 from pytest_npubench.extensions.planning.virtual.router import NEVER, NUM_DECODE_ROWS, Router, first_hits, race
+from pytest_npubench.serving.arrivals import load_of, poisson
+from pytest_npubench.serving.clock import VirtualClock
 from pytest_npubench.serving.iteration import PrefillRow
+from pytest_npubench.serving.load import OpenLoad
+from pytest_npubench.serving.log import IterationLog
+from pytest_npubench.serving.loop import serve
+from pytest_npubench.serving.schedulers import make_scheduler
 
 QWEN = decoder_shape("qwen3-30b-a3b")
 SMALL = decoder_shape("small-moe")
@@ -165,3 +174,36 @@ def test_an_expert_that_is_never_hit_is_in_no_batch_however_long() -> None:
     router.prompt[:] = NEVER
     for num_tokens in (1, NEVER - 1, NEVER, 10**6):
         assert router.activations(0, 0, 8, 0, (PrefillRow(0, 0, num_tokens),)) == 0
+
+
+SHAPE = decoder_shape("small-moe")
+COST = CalibratedCost(num_layers=8, fixed_s=2e-3, row_s=1e-4, activation_s=1e-4, has_experts=True)
+
+
+def log_of(policy: str, router: MeasuredRouter | None = None) -> IterationLog:
+    random = np.random.default_rng(3)
+    lengths = [(int(random.integers(20, 300)), int(random.integers(2, 60))) for _ in range(40)]
+    executor = VirtualExecutor(
+        SHAPE, None, tensor_parallel=1, dtype="fp32", kv_capacity_tokens=16_384, cost=COST, router=router
+    )
+    work = {"chunk_size_tokens": 64} if policy == "chunked" else {"tokens_per_iteration": 64}
+    scheduler = make_scheduler(policy, num_layers=8, kv_blocks=1024, block_size_tokens=16, **work)
+    return serve(OpenLoad(load_of(poisson(10.0, 40, 3), lengths)), scheduler, executor, VirtualClock()).log
+
+
+def test_by_hand() -> None:
+    log = IterationLog()
+    rows = {"num_decode": [1, 0, 1], "num_prefill_tokens": [0, 64, 63], "num_prefill_layers": [0, 8, 4]}
+    log.extend({**rows, "expert_activations": [8, 40, 4 * 1 + 4 * 5], "start_s": [0, 1, 2], "end_s": [1, 2, 3]})
+    router = MeasuredRouter.of([log], 8)
+    assert router.activations(0, 0, 8, 1, ()) == 8
+    assert router.activations(7, 2, 4, 1, [PrefillRow(0, 0, 63)]) == 2 * 5
+    assert router.activations(0, 0, 8, 500, ()) == 40  # nothing is known beyond
+
+
+@pytest.mark.parametrize("policy", ["chunked", "layered"])
+def test_what_chunked_prefill_showed_is_what_others_activate(policy: str) -> None:
+    """Of the synthetic router, whose prompts are more alike than its decode batches: a few percent are left."""
+    router = MeasuredRouter.of([log_of("chunked"), log_of("layered")], SHAPE.num_layers)
+    real, again = sum(log_of(policy).expert_activations), sum(log_of(policy, router).expert_activations)
+    assert again == pytest.approx(real, rel=0.05)
