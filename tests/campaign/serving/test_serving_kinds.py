@@ -1,19 +1,15 @@
 """Every experiment of the scheduling suite, on the cost model of two H100 with the paper's model and load."""
 
-import json
 from dataclasses import replace
 
 import pytest
-from made_records import judged_record
+from judging import assert_failed_points_are_named, assert_told_apart, judgement_on
 
-from pytest_npubench.campaign.points import Measured
-from pytest_npubench.errors import MeasurementError
 from pytest_npubench.serving.iteration import IterationOutcome
 from pytest_npubench.suites import case_kind, suite
 from pytest_npubench.suites.scheduling import SUITE
 from pytest_npubench.suites.scheduling.decoding import decode_steps
 from pytest_npubench.verdict import VerdictKind
-from pytest_npubench.verdict.case_record import judgement_of
 
 from .conftest import KINDS, OF_FILES, OF_TENSORS, SPECS, serving_plan
 
@@ -33,18 +29,11 @@ def test_every_experiment_of_a_hardware_file_has_its_kind():
 
 
 @pytest.mark.parametrize("name", [*KINDS, *OF_TENSORS, *OF_FILES])
-def test_axes_and_points_are_plain_and_told_apart(name):
-    kind, plan = case_kind(name, ("scheduling",)), plan_for(name)
-    cases = [plan.case(kind.suite, name, axes) for axes in kind.axes(plan)]
-    assert cases
-    assert (kind.suite, kind.name) == ("scheduling", name)
-    assert len({case.id for case in cases}) == len(cases)
-    assert not any(character in case.id for case in cases for character in "/[]: ")
-    for case in cases:
-        points = kind.points(case, plan)
-        assert points == kind.points(case, plan)
-        json.dumps([point.definition for point in points])
-        assert len({point.name for point in points}) == len(points)
+def test_it_keeps_what_every_kind_does(name):
+    plan = plan_for(name)
+    cases = [plan.case("scheduling", name, axes) for axes in case_kind(name, ("scheduling",)).axes(plan)]
+    assert_told_apart("scheduling", name, plan, cases)
+    assert_failed_points_are_named(cases[0], plan)
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -52,21 +41,10 @@ def test_on_the_paper_s_load_every_experiment_ends_as_the_paper_s(name, measure)
     """Energy is not modelled; all else passes, and survives the journal."""
     kind, cases, measured = measure(plan_for(name), name, num_rounds=6 if name == "simulated_coverage" else 2)
     for case in cases:
-        judgement = kind.judge(case, plan_for(name), measured)
+        judgement = judgement_on(case, plan_for(name), measured)
         expected = VerdictKind.UNAVAILABLE if name == "energy" else VerdictKind.PASSED
         assert judgement.verdict.kind is expected, (case.id, judgement.verdict.reason)
-        again = judgement_of(judged_record(case, judgement))
-        assert [metric.value for metric in again.metrics] == [metric.value for metric in judgement.metrics]
         assert kind.settled(case, plan_for(name), measured)
-
-
-@pytest.mark.parametrize("name", [*KINDS, *OF_TENSORS, *OF_FILES])
-def test_a_failed_point_makes_its_case_invalid(name):
-    kind, plan = case_kind(name, ("scheduling",)), plan_for(name)
-    case = next(plan.case(kind.suite, name, axes) for axes in kind.axes(plan))
-    failures = {point.name: "out of memory" for point in kind.points(case, plan)}
-    with pytest.raises(MeasurementError, match="out of memory"):
-        kind.judge(case, plan, Measured(failures=failures))
 
 
 def test_layered_prefill_loads_less_and_the_reduction_is_that_of_the_counters(measure):

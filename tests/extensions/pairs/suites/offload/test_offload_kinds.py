@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
+from judging import assert_failed_points_are_named, assert_told_apart, judgement_on, metric
 
-from extensions.pairs.suites.judging import judgement_on, metric
-from pytest_npubench.campaign.points import Measured
 from pytest_npubench.errors import MeasurementError
 from pytest_npubench.extensions.pairs.offload.chunk_graphs import ChunkFigures, ChunkSettings
 from pytest_npubench.extensions.pairs.offload.factorial import FactorialFigures, FactorialSettings, cell_of
@@ -52,24 +49,13 @@ def test_every_experiment_of_a_hardware_file_has_its_kind_and_settings():
 
 
 @pytest.mark.parametrize("name", SUITE.kinds)
-def test_points_are_plain_and_told_apart(name):
+def test_it_keeps_what_every_kind_does(name):
     kind, plan, case = case_of(name)
-    assert (kind.suite, kind.name) == ("offload", name)
+    assert_told_apart("offload", name, plan, [case])
     assert plan.includes(name)
     assert sum(other.includes(name) for other in map(offload_plan, (settings() for settings in KINDS_OF))) == 1
-    points = kind.points(case, plan)
-    json.dumps([point.definition for point in points])
-    assert len({point.name for point in points}) == len(points)
-    assert points
-    assert all(point.visits(duration_s) == 1 for point in points for duration_s in (1e-6, 10.0))
-
-
-@pytest.mark.parametrize("name", SUITE.kinds)
-def test_a_failed_point_makes_its_case_invalid(name):
-    kind, plan, case = case_of(name)
-    failures = {kind.points(case, plan)[-1].name: "out of memory"}
-    with pytest.raises(MeasurementError, match="out of memory"):
-        kind.judge(case, plan, Measured(failures=failures))
+    assert all(point.visits(duration_s) == 1 for point in kind.points(case, plan) for duration_s in (1e-6, 10.0))
+    assert_failed_points_are_named(case, plan)
 
 
 def chunk_round(sharing_graphs=18.0, error=1e-6, time_s=10 * MS):

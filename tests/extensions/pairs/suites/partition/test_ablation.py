@@ -6,8 +6,8 @@ import math
 from dataclasses import replace
 
 import pytest
+from judging import judgement_on, metric
 
-from extensions.pairs.suites.judging import judgement_on, metric
 from pytest_npubench.errors import MeasurementError
 from pytest_npubench.extensions.pairs.partition.matmul import GPU, NPU, GraphForm, check_split
 from pytest_npubench.extensions.pairs.suites.partition.kinds.ablation import (

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import pytest
+from judging import assert_failed_points_are_named, assert_told_apart, judgement_on, metric
 
-from extensions.pairs.suites.judging import judgement_on, metric
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.errors import MeasurementError, RegistryError
 from pytest_npubench.extensions.pairs.suites.partition import SUITE
@@ -42,28 +41,11 @@ def test_every_experiment_of_a_hardware_file_has_its_kind():
 
 
 @pytest.mark.parametrize("name", SUITE.kinds)
-def test_axes_and_points_are_plain_and_told_apart(name):
-    kind, found = case_kind(name), cases(PLAN, name)
-    assert found
-    assert (kind.suite, kind.name) == ("partition", name)
-    assert len({case.id for case in found}) == len(found)
-    assert not any(character in case.id for case in found for character in "/[]: ")
-    for case in found:
-        points = kind.points(case, PLAN)
-        assert points == kind.points(case, PLAN)
-        json.dumps([point.definition for point in points])
-        # one name, one point of the campaign
-        assert len({point.name for point in points}) == len(set(points))
-        assert all(1 <= point.visits(1e-6) <= 8 and point.visits(10.0) == 1 for point in points)
-
-
-@pytest.mark.parametrize("name", SUITE.kinds)
-def test_a_failed_point_makes_its_case_invalid(name):
-    kind = case_kind(name)
-    for case in cases(PLAN, name)[:1]:
-        failures = {point.name: "out of memory" for point in kind.points(case, PLAN)}
-        with pytest.raises(MeasurementError, match="out of memory"):
-            kind.judge(case, PLAN, Measured(failures=failures))
+def test_it_keeps_what_every_kind_does(name):
+    assert_told_apart("partition", name, PLAN, cases(PLAN, name), may_repeat=True)
+    points = [point for case in cases(PLAN, name) for point in case_kind(name).points(case, PLAN)]
+    assert all(1 <= point.visits(1e-6) <= 8 and point.visits(10.0) == 1 for point in points)
+    assert_failed_points_are_named(cases(PLAN, name)[0], PLAN)
 
 
 @pytest.mark.parametrize("name", ["gpu_linear", "npu_stage", "npu_order", "graph_generation"])

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from judging import judgement_on, metric
 
 from extensions.pairs.partition.fake_pair import gpu_time_s, npu_time_s
-from extensions.pairs.suites.judging import judgement_on, metric
 from pytest_npubench.extensions.pairs.partition.matmul import GPU, NPU
 from pytest_npubench.extensions.pairs.partition.number_formats import DTYPES
 from pytest_npubench.extensions.pairs.suites.partition.points import OverlapPoint, RoundTripPoint
