@@ -174,117 +174,98 @@ def test_every_unit(tmp_path: Path, key: str, unit: str, factor: int) -> None:
 GROUP_AGAIN = "[[group]]\nnum_devices = 1\n\n[profile.quick]"
 SLO_AGAIN = '[[slo]]\nmodel = "one"\nworkload = "chat"\nttft_s = 1\ntbt_s = 1\nsource = "x"\n\n[limits]'
 
-BROKEN = [
-    # (old text, new text, dotted key, what the message says besides)
-    pytest.param('title = "A device"', 'titel = "A device"', "titel", "did you mean 'title'?", id="unknown-key"),
-    pytest.param("[limits]", "[limit]", "limit", "did you mean 'limits'?", id="unknown-table"),
-    pytest.param("num_draws", "draws", "profile.quick.draws", "allowed: min_rounds", id="unknown-in-profile"),
-    pytest.param("ttft_s", "ttft", "slo[0].ttft", "did you mean 'ttft_s'?", id="unknown-in-slo"),
-    pytest.param(
-        'unit = "TFLOP/s"', 'units = "TFLOP/s"', "peak.flops_per_s.bf16.units", "'unit'", id="unknown-in-figure"
-    ),
-    pytest.param("flops_per_s.bf16", "flops_per_s.bf17", "peak.flops_per_s.bf17", "'bf16'", id="unknown-dtype-of-peak"),
-    pytest.param(
-        "[profile.full]", "[profile.ful]", "profile.ful", "allowed: quick, nightly, full", id="unknown-profile"
-    ),
-    pytest.param('title = "A device"', "", "title", "missing", id="no-title"),
-    pytest.param('title = "A device"', "title = 3", "title", "want a text that is not empty, not 3", id="title-number"),
-    pytest.param('title = "A device"', 'title = " "', "title", "want a text that is not empty", id="title-blank"),
-    pytest.param('family = "cuda"', 'family = "gpu"', "family", "cpu, cuda, tpu, neuron", id="unknown-family"),
-    pytest.param('classes = ["gpu"]', 'classes = ["dsp"]', "classes", "allowed: gpu, npu", id="unknown-class"),
-    pytest.param('classes = ["gpu"]', 'classes = "gpu"', "classes", "want a list", id="class-not-in-a-list"),
-    pytest.param('match = ["Thing"]', "", "probe.match", "missing", id="no-match"),
-    pytest.param('match = ["Thing"]', "match = []", "probe.match", "one or more texts", id="empty-match"),
-    pytest.param('match = ["Thing"]', 'match = ["("]', "probe.match", "'(' is not a regular expr", id="bad-regex"),
-    pytest.param('match = ["Thing"]', "match = [1]", "probe.match", "want a list", id="match-number"),
-    pytest.param("[probe]", "[probe]\nnum_devices = 0", "probe.num_devices", "at least 1, not 0", id="no-devices"),
-    pytest.param("[probe]", "[probe]\nnum_devices = true", "probe.num_devices", "not True", id="bool-for-int"),
-    pytest.param("[probe]", "[probe]\ndevices_per_chip = 1.5", "probe.devices_per_chip", "not 1.5", id="float-for-int"),
-    pytest.param("value = 100", "value = nan", "peak.flops_per_s.bf16.value", "finite number above 0", id="nan"),
-    pytest.param("value = 100", "value = inf", "peak.flops_per_s.bf16.value", "finite number above 0", id="infinite"),
-    pytest.param("value = 100", "value = -1", "peak.flops_per_s.bf16.value", "finite number above 0", id="negative"),
-    pytest.param("value = 100", "value = 0", "peak.flops_per_s.bf16.value", "finite number above 0", id="zero"),
-    pytest.param("value = 100", "value = true", "peak.flops_per_s.bf16.value", "not True", id="bool-for-number"),
-    pytest.param("value = 100", 'value = "100"', "peak.flops_per_s.bf16.value", "not '100'", id="text-for-number"),
-    pytest.param('unit = "TFLOP/s"', "", "peak.flops_per_s.bf16.unit", "missing", id="no-unit"),
-    pytest.param('"TFLOP/s"', '"TOP/s"', "peak.flops_per_s.bf16.unit", "FLOP/s, TFLOP/s, not 'TOP/s'", id="wrong-unit"),
-    pytest.param('"GB"', '"GB/s"', "peak.memory_bytes.unit", "B, GB, GiB, not 'GB/s'", id="wrong-memory-unit"),
-    pytest.param(
-        'source = "a datasheet; https://example.org"', "", "peak.flops_per_s.bf16.source", "missing", id="no-source"
-    ),
-    pytest.param(
-        'source = "a datasheet; https://example.org"', 'source = ""', "peak.flops_per_s.bf16.source", "want", id="blank"
-    ),
-    pytest.param("[128, 256, 512]", "[256, 128]", "buckets.set", "256 is followed by 128", id="unsorted-buckets"),
-    pytest.param("[128, 256, 512]", "[128, 128]", "buckets.set", "128 is followed by 128", id="duplicate-buckets"),
-    pytest.param("[128, 256, 512]", "[]", "buckets.set", "one or more", id="empty-buckets"),
-    pytest.param("[128, 256, 512]", "[true, 256]", "buckets.set", "not [True, 256]", id="bool-bucket"),
-    pytest.param("[128, 256, 512]", "[0, 256]", "buckets.set", "at least 1", id="bucket-zero"),
-    pytest.param("[128, 256, 512]", "128", "buckets.set", "want a list", id="bucket-not-in-a-list"),
-    pytest.param('[128, 256, 512]\nsource = "a paper"', "[128, 256]", "buckets.source", "missing", id="buckets-source"),
-    pytest.param('default = ["one", "two"]', "default = []", "models.default", "one or more texts", id="no-models"),
-    pytest.param('["one", "two"]', '["one", "one"]', "models.default", "none twice", id="model-twice"),
-    pytest.param('dtype = "bf16"', 'dtype = "float"', "models.dtype", "fp32, tf32, bf16", id="unknown-dtype"),
-    pytest.param("batch_sizes = [1, 2]", "batch_sizes = [0, 2]", "models.batch_sizes", "at least 1", id="batch-zero"),
-    pytest.param("batch_sizes = [1, 2]", "batch_sizes = []", "models.batch_sizes", "one or more", id="no-batch"),
-    pytest.param("tbt_s = 0.1", "", "slo[0].tbt_s", "missing", id="slo-without-tbt"),
-    pytest.param("ttft_s = 1", "ttft_s = 0", "slo[0].ttft_s", "above 0", id="slo-zero"),
-    pytest.param('tbt_s = 0.1\nsource = "a paper"', "tbt_s = 0.1", "slo[0].source", "missing", id="slo-source"),
-    pytest.param("[profile.quick]", GROUP_AGAIN, "group[0].num_devices", "a second group of 1", id="group-again"),
-    pytest.param(
-        "[profile.quick]", "[[group]]\n[profile.quick]", "group[0].num_devices", "missing", id="group-of-nothing"
-    ),
-    pytest.param(
+BROKEN = {
+    # name: (old text, new text, dotted key, what the message says besides)
+    "unknown-key": ('title = "A device"', 'titel = "A device"', "titel", "did you mean 'title'?"),
+    "unknown-table": ("[limits]", "[limit]", "limit", "did you mean 'limits'?"),
+    "unknown-in-profile": ("num_draws", "draws", "profile.quick.draws", "allowed: min_rounds"),
+    "unknown-in-slo": ("ttft_s", "ttft", "slo[0].ttft", "did you mean 'ttft_s'?"),
+    "unknown-in-figure": ('unit = "TFLOP/s"', 'units = "TFLOP/s"', "peak.flops_per_s.bf16.units", "'unit'"),
+    "unknown-dtype-of-peak": ("flops_per_s.bf16", "flops_per_s.bf17", "peak.flops_per_s.bf17", "'bf16'"),
+    "unknown-profile": ("[profile.full]", "[profile.ful]", "profile.ful", "allowed: quick, nightly, full"),
+    "no-title": ('title = "A device"', "", "title", "missing"),
+    "title-number": ('title = "A device"', "title = 3", "title", "want a text that is not empty, not 3"),
+    "title-blank": ('title = "A device"', 'title = " "', "title", "want a text that is not empty"),
+    "unknown-family": ('family = "cuda"', 'family = "gpu"', "family", "cpu, cuda, tpu, neuron"),
+    "unknown-class": ('classes = ["gpu"]', 'classes = ["dsp"]', "classes", "allowed: gpu, npu"),
+    "class-not-in-a-list": ('classes = ["gpu"]', 'classes = "gpu"', "classes", "want a list"),
+    "no-match": ('match = ["Thing"]', "", "probe.match", "missing"),
+    "empty-match": ('match = ["Thing"]', "match = []", "probe.match", "one or more texts"),
+    "bad-regex": ('match = ["Thing"]', 'match = ["("]', "probe.match", "'(' is not a regular expr"),
+    "match-number": ('match = ["Thing"]', "match = [1]", "probe.match", "want a list"),
+    "no-devices": ("[probe]", "[probe]\nnum_devices = 0", "probe.num_devices", "at least 1, not 0"),
+    "bool-for-int": ("[probe]", "[probe]\nnum_devices = true", "probe.num_devices", "not True"),
+    "float-for-int": ("[probe]", "[probe]\ndevices_per_chip = 1.5", "probe.devices_per_chip", "not 1.5"),
+    "nan": ("value = 100", "value = nan", "peak.flops_per_s.bf16.value", "finite number above 0"),
+    "infinite": ("value = 100", "value = inf", "peak.flops_per_s.bf16.value", "finite number above 0"),
+    "negative": ("value = 100", "value = -1", "peak.flops_per_s.bf16.value", "finite number above 0"),
+    "zero": ("value = 100", "value = 0", "peak.flops_per_s.bf16.value", "finite number above 0"),
+    "bool-for-number": ("value = 100", "value = true", "peak.flops_per_s.bf16.value", "not True"),
+    "text-for-number": ("value = 100", 'value = "100"', "peak.flops_per_s.bf16.value", "not '100'"),
+    "no-unit": ('unit = "TFLOP/s"', "", "peak.flops_per_s.bf16.unit", "missing"),
+    "wrong-unit": ('"TFLOP/s"', '"TOP/s"', "peak.flops_per_s.bf16.unit", "FLOP/s, TFLOP/s, not 'TOP/s'"),
+    "wrong-memory-unit": ('"GB"', '"GB/s"', "peak.memory_bytes.unit", "B, GB, GiB, not 'GB/s'"),
+    "no-source": ('source = "a datasheet; https://example.org"', "", "peak.flops_per_s.bf16.source", "missing"),
+    "blank": ('source = "a datasheet; https://example.org"', 'source = ""', "peak.flops_per_s.bf16.source", "want"),
+    "unsorted-buckets": ("[128, 256, 512]", "[256, 128]", "buckets.set", "256 is followed by 128"),
+    "duplicate-buckets": ("[128, 256, 512]", "[128, 128]", "buckets.set", "128 is followed by 128"),
+    "empty-buckets": ("[128, 256, 512]", "[]", "buckets.set", "one or more"),
+    "bool-bucket": ("[128, 256, 512]", "[true, 256]", "buckets.set", "not [True, 256]"),
+    "bucket-zero": ("[128, 256, 512]", "[0, 256]", "buckets.set", "at least 1"),
+    "bucket-not-in-a-list": ("[128, 256, 512]", "128", "buckets.set", "want a list"),
+    "buckets-source": ('[128, 256, 512]\nsource = "a paper"', "[128, 256]", "buckets.source", "missing"),
+    "no-models": ('default = ["one", "two"]', "default = []", "models.default", "one or more texts"),
+    "model-twice": ('["one", "two"]', '["one", "one"]', "models.default", "none twice"),
+    "unknown-dtype": ('dtype = "bf16"', 'dtype = "float"', "models.dtype", "fp32, tf32, bf16"),
+    "batch-zero": ("batch_sizes = [1, 2]", "batch_sizes = [0, 2]", "models.batch_sizes", "at least 1"),
+    "no-batch": ("batch_sizes = [1, 2]", "batch_sizes = []", "models.batch_sizes", "one or more"),
+    "slo-without-tbt": ("tbt_s = 0.1", "", "slo[0].tbt_s", "missing"),
+    "slo-zero": ("ttft_s = 1", "ttft_s = 0", "slo[0].ttft_s", "above 0"),
+    "slo-source": ('tbt_s = 0.1\nsource = "a paper"', "tbt_s = 0.1", "slo[0].source", "missing"),
+    "group-again": ("[profile.quick]", GROUP_AGAIN, "group[0].num_devices", "a second group of 1"),
+    "group-of-nothing": ("[profile.quick]", "[[group]]\n[profile.quick]", "group[0].num_devices", "missing"),
+    "group-of-a-strange-model": (
         "[profile.quick]",
         '[[group]]\nnum_devices = 4\nmodels = ["three"]\n[profile.quick]',
         "group[0].models",
         "three; allowed: one, two",
-        id="group-of-a-strange-model",
     ),
-    pytest.param(
+    "largest-batch-of-a-strange-model": (
         "batch_sizes = [1, 2]",
         "batch_sizes = [1, 2]\nmax_batch_size = { three = 1 }",
         "models.max_batch_size.three",
         "allowed: one, two",
-        id="largest-batch-of-a-strange-model",
     ),
-    pytest.param(
+    "no-largest-batch": (
         "batch_sizes = [1, 2]",
         "batch_sizes = [1, 2]\nmax_batch_size = { one = 0 }",
         "models.max_batch_size.one",
         "at least 1, not 0",
-        id="no-largest-batch",
     ),
-    pytest.param("[limits]", SLO_AGAIN, "slo[1].workload", "a second entry for model 'one'", id="slo-twice"),
-    pytest.param("case_error = 0.2", "case_error = 20", "limits.case_error", "up to 1, not 20", id="percent"),
-    pytest.param("mean_error = 0.1", "mean_error = 0", "limits.mean_error", "above 0", id="limit-zero"),
-    pytest.param(
-        'models = ["one"]', 'models = ["three"]', "profile.quick.models", "three; allowed: one, two", id="model"
-    ),
-    pytest.param("buckets = [128, 256]", "buckets = [64]", "profile.quick.buckets", "64; allowed: 128", id="bucket"),
-    pytest.param("batch_sizes = [1]", "batch_sizes = [3]", "profile.quick.batch_sizes", "3; allowed: 1, 2", id="batch"),
-    pytest.param("buckets = [128, 256]", "buckets = []", "profile.quick.buckets", "one or more", id="empty-in-profile"),
-    pytest.param('workloads = ["chat"]', "", "profile.quick.workloads", "missing", id="no-workloads"),
-    pytest.param("min_rounds = 2", "min_rounds = 1", "profile.quick.min_rounds", "at least 2, not 1", id="one-round"),
-    pytest.param(
-        "max_rounds = 3", "max_rounds = 1", "profile.quick.max_rounds", "at least 2, not 1", id="max-below-min"
-    ),
-    pytest.param("budget_s = 10", "budget_s = -5", "profile.quick.budget_s", "above 0, not -5", id="negative-budget"),
-    pytest.param("_tokens = 65", "_tokens = 1", "profile.full.profile_output_tokens", "at least 2", id="one-token"),
-    pytest.param(
+    "slo-twice": ("[limits]", SLO_AGAIN, "slo[1].workload", "a second entry for model 'one'"),
+    "percent": ("case_error = 0.2", "case_error = 20", "limits.case_error", "up to 1, not 20"),
+    "limit-zero": ("mean_error = 0.1", "mean_error = 0", "limits.mean_error", "above 0"),
+    "model": ('models = ["one"]', 'models = ["three"]', "profile.quick.models", "three; allowed: one, two"),
+    "bucket": ("buckets = [128, 256]", "buckets = [64]", "profile.quick.buckets", "64; allowed: 128"),
+    "batch": ("batch_sizes = [1]", "batch_sizes = [3]", "profile.quick.batch_sizes", "3; allowed: 1, 2"),
+    "empty-in-profile": ("buckets = [128, 256]", "buckets = []", "profile.quick.buckets", "one or more"),
+    "no-workloads": ('workloads = ["chat"]', "", "profile.quick.workloads", "missing"),
+    "one-round": ("min_rounds = 2", "min_rounds = 1", "profile.quick.min_rounds", "at least 2, not 1"),
+    "max-below-min": ("max_rounds = 3", "max_rounds = 1", "profile.quick.max_rounds", "at least 2, not 1"),
+    "negative-budget": ("budget_s = 10", "budget_s = -5", "profile.quick.budget_s", "above 0, not -5"),
+    "one-token": ("_tokens = 65", "_tokens = 1", "profile.full.profile_output_tokens", "at least 2"),
+    "no-second-length": (
         "profile_output_tokens = 65",
         "profile_output_tokens = 65\nprofile_first_output_tokens = 65",
         "profile.full.profile_first_output_tokens",
         "below 65, the profile_output_tokens, not 65",
-        id="no-second-length",
     ),
-]
+}
 
 
-@pytest.mark.parametrize(("old", "new", "key", "words"), BROKEN)
-def test_a_broken_file_names_file_key_and_what_is_allowed(
-    tmp_path: Path, old: str, new: str, key: str, words: str
-) -> None:
+@pytest.mark.parametrize("broken", BROKEN)
+def test_a_broken_file_names_file_key_and_what_is_allowed(tmp_path: Path, broken: str) -> None:
+    old, new, key, words = BROKEN[broken]
     path = edited(tmp_path, (old, new))
     with pytest.raises(HardwareFileError) as caught:
         load_hardware(path)

@@ -241,16 +241,6 @@ CSV_FAULTS = [
         r"column 'TIMESTAMP': '2023-02-30 00:00:00'; want a date and time like",
     ),
 ]
-
-
-@pytest.mark.parametrize(("content", "want"), CSV_FAULTS)
-def test_a_wrong_csv_file_is_refused_with_its_place(content, want, write):
-    path = write(content)
-    with pytest.raises(WorkloadError, match=want) as info:
-        load(path)
-    assert str(path) in str(info.value)
-
-
 GOOD_LINE = '{"timestamp": 0, "input_length": 5, "output_length": 6}\n'
 MOONCAKE_FAULTS = [
     (GOOD_LINE + '{"timestamp": 1, "input_le', r"line 2: no valid JSON"),
@@ -267,16 +257,6 @@ MOONCAKE_FAULTS = [
     ("", r"holds no requests"),
     (b"\xff\xfe{}", r"is not UTF-8 text"),
 ]
-
-
-@pytest.mark.parametrize(("content", "want"), MOONCAKE_FAULTS)
-def test_a_wrong_mooncake_file_is_refused_with_its_place(content, want, write):
-    path = write(content, "trace.jsonl")
-    with pytest.raises(WorkloadError, match=want) as info:
-        load(path)
-    assert str(path) in str(info.value)
-
-
 SHAREGPT_FAULTS = [
     ("[{]", r"no valid JSON \(.*line 1 column 3"),
     ("", r"no valid JSON"),
@@ -291,9 +271,14 @@ SHAREGPT_FAULTS = [
 ]
 
 
-@pytest.mark.parametrize(("content", "want"), SHAREGPT_FAULTS)
-def test_a_wrong_sharegpt_file_is_refused_with_its_place(content, want, write):
-    path = write(content, "trace.json")
+FAULTS = {"trace.csv": CSV_FAULTS, "trace.jsonl": MOONCAKE_FAULTS, "trace.json": SHAREGPT_FAULTS}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "want"), [(name, *fault) for name, faults in FAULTS.items() for fault in faults]
+)
+def test_a_wrong_file_is_refused_with_its_place(name, content, want, write):
+    path = write(content, name)
     with pytest.raises(WorkloadError, match=want) as info:
         load(path)
     assert str(path) in str(info.value)

@@ -29,20 +29,23 @@ def by_hand():
         (5, 6, 0, 2, 1, 2, 2, 20, 0, 1.0),
         (6, 7, 1, 0, 0, 3, 3, 30, 0, 1.0),
     ]
-    for start, end, decode, tokens, layers, activations, padded, kv, hidden, energy in rows:
+    names = (
+        "num_decode",
+        "num_prefill_tokens",
+        "num_prefill_layers",
+        "expert_activations",
+        "padded_expert_activations",
+    )
+    for start, end, *counts, kv, hidden, energy in rows:
         log.add(
             start_s=start,
             end_s=end,
-            num_decode=decode,
-            num_prefill_tokens=tokens,
-            num_prefill_layers=layers,
-            expert_activations=activations,
-            padded_expert_activations=padded,
-            expert_load_bytes=100 * activations,
+            **dict(zip(names, counts, strict=True)),
+            expert_load_bytes=100 * counts[3],
             kv_bytes=kv,
             hidden_bytes=hidden,
             energy_j=energy,
-            host_s=(end - start) / 4 if decode else None,
+            host_s=(end - start) / 4 if counts[0] else None,
         )
     requests = [  # arrival, dispatched, scheduled, prompt, output, token times
         (0.0, 0.0, 0.0, 4, 3, (1.0, 2.0, 4.0)),
@@ -65,35 +68,21 @@ def by_hand():
     return MadeRun(records=records, log=log, ended_s=8.0)
 
 
+def in_parts(name, *values_s):
+    return {
+        f"{name}_{part}_s": value for part, value in zip(("mean", "p50", "p90", "p95", "p99"), values_s, strict=True)
+    }
+
+
 BY_HAND = {
     "slo_attainment": 1 / 3,
     "ttft_attainment": 1.0,
     "tbt_attainment": 1 / 3,
-    "ttft_mean_s": 2.5,
-    "ttft_p50_s": 3.0,
-    "ttft_p90_s": 3.5,
-    "ttft_p95_s": 3.5,
-    "ttft_p99_s": 3.5,
-    "tbt_mean_s": 1.25,
-    "tbt_p50_s": 1.0,
-    "tbt_p90_s": 2.0,
-    "tbt_p95_s": 2.0,
-    "tbt_p99_s": 2.0,
-    "tpot_mean_s": 1.25,
-    "tpot_p50_s": 1.25,
-    "tpot_p90_s": 1.5,
-    "tpot_p95_s": 1.5,
-    "tpot_p99_s": 1.5,
-    "e2e_mean_s": 4.25,
-    "e2e_p50_s": 4.25,
-    "e2e_p90_s": 4.5,
-    "e2e_p95_s": 4.5,
-    "e2e_p99_s": 4.5,
-    "queue_delay_mean_s": 0.5,
-    "queue_delay_p50_s": 0.5,
-    "queue_delay_p90_s": 1.0,
-    "queue_delay_p95_s": 1.0,
-    "queue_delay_p99_s": 1.0,
+    **in_parts("ttft", 2.5, 3.0, 3.5, 3.5, 3.5),
+    **in_parts("tbt", 1.25, 1.0, 2.0, 2.0, 2.0),
+    **in_parts("tpot", 1.25, 1.25, 1.5, 1.5, 1.5),
+    **in_parts("e2e", 4.25, 4.25, 4.5, 4.5, 4.5),
+    **in_parts("queue_delay", 0.5, 0.5, 1.0, 1.0, 1.0),
     "tbt_host_mean_s": (1 + 2 + 1 + 1) / 4 / 4,
     "tbt_std_pooled_s": 0.5,
     "tbt_std_per_request_s": math.sqrt(0.5),
@@ -121,11 +110,7 @@ BY_HAND = {
     "duration_s": 8.0,
     "realised_rate_per_s": 2 / 3,
     "realised_cv": math.sqrt(2) / 1.5,
-    "dispatch_lag_mean_s": 0.5,
-    "dispatch_lag_p50_s": 0.5,
-    "dispatch_lag_p90_s": 1.0,
-    "dispatch_lag_p95_s": 1.0,
-    "dispatch_lag_p99_s": 1.0,
+    **in_parts("dispatch_lag", 0.5, 0.5, 1.0, 1.0, 1.0),
 }
 
 
