@@ -49,18 +49,19 @@ def sessions_up_to(cases: Cases, journal: Journal) -> frozenset[str]:
 
 def overview(cases: Cases, journal: Journal, before: Sequence[int] = ()) -> Overview:
     """`before` has the number of accepted sessions of each failing case, where it is known."""
-    counts = Counter(record.judgement.verdict.kind for record in cases.records)
-    num_cases, num_failing = len(cases.records), sum(counts[kind] for kind in counts if tone_of(kind) == "bad")
-    unjudged = sum(counts[kind] for kind in UNJUDGED)
+    counts = Counter((tone_of(one.judgement.verdict.kind), one.outcome) for one in cases.records)
+    num_cases, num_bad = len(cases.records), sum(number for (tone, _), number in counts.items() if tone == "bad")
+    unjudged = sum(one.judgement.verdict.kind in UNJUDGED for one in cases.records)
+    num_disturbed = sum(one.judgement.is_disturbed for one in cases.records)
     return Overview(
-        headline=_headline(num_cases, num_failing, unjudged),
-        tone="bad" if num_failing else "good" if num_cases and not unjudged else "neutral",
+        headline=_headline(num_cases, num_bad - num_disturbed, num_disturbed, unjudged),
+        tone="bad" if num_bad else "good" if num_cases and not unjudged else "neutral",
         against=_against(cases, unjudged, before),
         device=_device_words(cases),
         invalid=tuple(_invalid(cases).most_common(MAX_REASONS)),
         counts=tuple(
-            (kind.value, tone_of(kind), number)
-            for kind, number in sorted(counts.items(), key=lambda item: (_ORDER[tone_of(item[0])], item[0].value))
+            (outcome, tone, number)
+            for (tone, outcome), number in sorted(counts.items(), key=lambda item: (_ORDER[item[0][0]], item[0][1]))
         ),
         facts=(*_error_facts(cases), *_run_facts(cases, sessions_of(cases, journal), journal)),
     )
@@ -157,13 +158,16 @@ def _run_facts(cases: Cases, sessions: Sequence[Session], journal: Journal) -> l
     return [(name, value) for name, value in facts if value]
 
 
-def _headline(num_cases: int, num_failing: int, num_unjudged: int) -> str:
+def _headline(num_cases: int, num_failing: int, num_disturbed: int, num_unjudged: int) -> str:
     """Says "none failing" alone only where every case was held against something."""
     if not num_cases:
         return "No cases"
     unjudged = f"{num_unjudged} not compared yet" if num_unjudged else ""
+    disturbed = f"{num_disturbed} disturbed" if num_disturbed else ""
     if num_failing:
-        return ", ".join(filter(None, (f"{num_failing} of {_cases(num_cases)} failing", unjudged)))
+        return ", ".join(filter(None, (f"{num_failing} of {_cases(num_cases)} failing", disturbed, unjudged)))
+    if num_disturbed:
+        return ", ".join(filter(None, (f"{num_disturbed} of {_cases(num_cases)} disturbed", unjudged)))
     return f"{_cases(num_cases)} measured, {unjudged or 'none failing'}"
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from pytest_npubench.reports import html
+from pytest_npubench.reports.overview import overview
 from pytest_npubench.reports.plot_parts import Shape
 from pytest_npubench.store.journal import read_journal
 from pytest_npubench.suites import shown
+from pytest_npubench.verdict import Verdict, VerdictKind
+from pytest_npubench.verdict.case_record import Cases
 
 from .conftest import Rendered
 from .journals import (
@@ -262,3 +266,23 @@ def test_each_metric_is_defined_where_it_is_shown(run: Rendered) -> None:
     words = ("TTFT_b, time to first token", "TBT_b, time between tokens", "Prediction error:", "Repeat error:")
     for definition in (*words, "Prefill padding fraction:", "Decode padding fraction:"):
         assert definition in text
+
+
+def test_disturbed_cases_are_not_called_failing(tmp_path: Path) -> None:
+    write_run(tmp_path / "journal.jsonl", measure(make_plan(), slow={f"batch/{WORKLOADS[1]}": 1.5}))
+    journal = read_journal(tmp_path / "journal.jsonl")
+    cases = Cases.read(cases_of(journal))
+
+    def headline(is_failing_kept: bool) -> tuple[str, str, list[str]]:
+        verdict = Verdict(kind=VerdictKind.INVALID, reason="2 of 2 rounds disturbed")
+        disturbed = [
+            one
+            if one.judgement.verdict.kind is VerdictKind.FAILED and is_failing_kept
+            else replace(one, judgement=replace(one.judgement, verdict=verdict, is_disturbed=True))
+            for one in cases.records
+        ]
+        said = overview(replace(cases, records=tuple(disturbed)), journal)
+        return said.headline, said.tone, [name for name, _, _ in said.counts]
+
+    assert headline(is_failing_kept=True) == ("2 of 9 cases failing, 7 disturbed", "bad", ["disturbed", "failed"])
+    assert headline(is_failing_kept=False) == ("9 of 9 cases disturbed", "bad", ["disturbed"])

@@ -32,7 +32,8 @@ def simulation_page(answer: Mapping[str, Any], served: Mapping[str, Records], fa
     ]
     headline = f"{answer['model']} on {answer['hardware']}, {answer['clock']} clock"
     drawn, tables = [each for each in charts if each is not None], [_metrics(run) for run in answer["runs"]]
-    return command_page("npubench simulate", headline, facts, "Latencies and queues", drawn, tables)
+    answer_first = sorted(facts, key=lambda fact: fact[0] != "winner")
+    return command_page("npubench simulate", headline, answer_first, "Latencies and queues", drawn, tables)
 
 
 def _of(records: Records, name: str) -> Floats:

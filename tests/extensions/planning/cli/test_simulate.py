@@ -93,14 +93,17 @@ def test_json_has_every_metric_with_its_unit_and_says_that_no_device_ran(policy:
     assert found["ttft_mean_s"] > 0
 
 
-def test_the_table_is_headed_by_the_clock_and_has_the_realised_rate(call: Run) -> None:
-    answer = call(*arguments(policy=["chunked", "layered"], rate=[10, 40], chunk_size=256))
+def test_the_table_is_headed_by_the_clock_and_has_the_realised_rate(call: Run, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    answer = call(*arguments(policy=["chunked", "layered"], rate=[10, 40], chunk_size=256), "--output", page)
     assert answer.status == 0, answer.err
     lines = answer.out.splitlines()
     assert lines[0].startswith("clock      virtual: no device ran")
     assert [line.split()[2:6] for line in lines if line.startswith("winner ")] == [
         ["wins", "at", rate, "requests/s:"] for rate in ("10", "40")
     ]
+    names = re.findall(r"<dt>(.*?)</dt>", page.read_text(encoding="utf-8"))
+    assert names[:3] == ["winner", "winner", "clock"]  # what the page answers stands first
     titles = [line for line in lines if "requests/s asked for" in line]
     assert len(titles) == 2
     assert re.search(r"10 requests/s asked for, \d+\.\d{3} realised, CV \d\.\d\d", titles[0])
