@@ -30,12 +30,16 @@ SENT = web.AppKey("sent", list[dict[str, object]])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownAnswer:
-    """ttft_s and itl_s of every answer; `merge` tokens go into one event; usage: "running", "last" or "none"."""
+    """ttft_s and itl_s of every answer; `merge` tokens go into one event; usage: "running", "last" or "none".
+
+    A chat is answered with a tool's arguments in the place of content where `calls_tools` says so.
+    """
 
     ttft_s: float
     itl_s: float
     merge: int = 1
     usage: str = "running"
+    calls_tools: bool = False
 
 
 class Pacer:
@@ -106,9 +110,9 @@ async def _answer(request: web.Request) -> web.StreamResponse:
     asked = await request.json()
     response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
     await response.prepare(request)
-    total = int(asked["max_tokens"])
+    total = int(asked.get("max_tokens") or asked["max_completion_tokens"])
     sent_s: list[float] = []
-    request.app[SENT].append({"prompt": asked.get("prompt"), "came_s": came_s, "sent_s": sent_s})
+    request.app[SENT].append({"prompt": asked.get("prompt", asked.get("messages")), "came_s": came_s, "sent_s": sent_s})
     for first in range(0, total, answer.merge):
         stop = min(first + answer.merge, total)
         event = _event(answer, "messages" in asked, first, stop, total)
@@ -123,9 +127,13 @@ async def _answer(request: web.Request) -> web.StreamResponse:
 
 def _event(answer: KnownAnswer, chat: bool, first: int, stop: int, total: int) -> bytes:
     text = "".join(f" {token}" for token in range(first, stop))
-    choice: dict[str, object] = {"delta": {"content": text}} if chat else {"text": text}
+    delta = {"tool_calls": [{"index": 0, "function": {"arguments": text}}]} if answer.calls_tools else {"content": text}
+    choice: dict[str, object] = {"delta": delta} if chat else {"text": text}
     choice |= {"index": 0, "finish_reason": "length" if stop == total else None}
-    document: dict[str, object] = {"choices": [choice]}
+    document: dict[str, object] = {
+        "object": "chat.completion.chunk" if chat else "text_completion",
+        "choices": [choice],
+    }
     if answer.usage == "running":
         document["usage"] = {"completion_tokens": stop}
     return _data(document)
@@ -143,9 +151,10 @@ def main() -> None:
     parser.add_argument("--itl-s", type=float, default=0.01)
     parser.add_argument("--merge", type=int, default=1, help="tokens in one event")
     parser.add_argument("--usage", choices=("running", "last", "none"), default="running")
-    options = parser.parse_args()
-    answer = KnownAnswer(ttft_s=options.ttft_s, itl_s=options.itl_s, merge=options.merge, usage=options.usage)
-    web.run_app(application(answer), host="127.0.0.1", port=options.port, print=None)
+    parser.add_argument("--calls-tools", action="store_true", help="a chat gets a tool's arguments")
+    options = vars(parser.parse_args())
+    port = options.pop("port")
+    web.run_app(application(KnownAnswer(**options)), host="127.0.0.1", port=port, print=None)
 
 
 if __name__ == "__main__":
