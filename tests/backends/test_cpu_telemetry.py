@@ -130,50 +130,47 @@ def test_few_processors_are_read_of_many(host: Host) -> None:
     assert telemetry.read().clock_hz == pytest.approx((1_000_000 + (0 + 50 + 100 + 150) / 4) * 1e3)
 
 
-@pytest.mark.parametrize(
-    ("files", "cores", "throttled_s"),
-    [
-        pytest.param(
-            {
-                "proc/self/cgroup": "0::/ci/job",
-                "sys/fs/cgroup/ci/job/cpu.stat": "usage_usec 5\nnr_periods 9\nnr_throttled 2\nthrottled_usec 1500000",
-                "sys/fs/cgroup/ci/job/cpu.max": "max 100000",
-                "sys/fs/cgroup/ci/cpu.stat": "usage_usec 5\nthrottled_usec 500000",
-                "sys/fs/cgroup/ci/cpu.max": "150000 100000",
-                "sys/fs/cgroup/cpu.stat": "usage_usec 5",
-            },
-            1.5,
-            2.0,
-            id="version 2, a limit of the parent",
-        ),
-        pytest.param(
-            {
-                "proc/self/cgroup": "0::/host/only/path",
-                "sys/fs/cgroup/cpu.stat": "throttled_usec 250000",
-                "sys/fs/cgroup/cpu.max": "50000 100000",
-            },
-            0.5,
-            0.25,
-            id="version 2 in a container, whose path is the host's",
-        ),
-        pytest.param(
-            {
-                "proc/self/cgroup": "4:memory:/a\n3:cpu,cpuacct:/docker/1\n0::/x",
-                "sys/fs/cgroup/cpu,cpuacct/docker/1/cpu.stat": "nr_periods 3\nthrottled_time 3000000000",
-                "sys/fs/cgroup/cpu,cpuacct/docker/1/cpu.cfs_quota_us": "200000",
-                "sys/fs/cgroup/cpu,cpuacct/docker/1/cpu.cfs_period_us": "100000",
-                "sys/fs/cgroup/cpu,cpuacct/cpu.stat": "throttled_time 0",
-                "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us": "-1",
-                "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us": "100000",
-            },
-            2.0,
-            3.0,
-            id="version 1",
-        ),
-        pytest.param({"proc/self/cgroup": "0::/"}, None, None, id="no limits to be seen"),
-        pytest.param({}, None, None, id="no cgroups"),
-    ],
-)
+CGROUPS = {
+    "version 2, a limit of the parent": (
+        {
+            "proc/self/cgroup": "0::/ci/job",
+            "sys/fs/cgroup/ci/job/cpu.stat": "usage_usec 5\nnr_periods 9\nnr_throttled 2\nthrottled_usec 1500000",
+            "sys/fs/cgroup/ci/job/cpu.max": "max 100000",
+            "sys/fs/cgroup/ci/cpu.stat": "usage_usec 5\nthrottled_usec 500000",
+            "sys/fs/cgroup/ci/cpu.max": "150000 100000",
+            "sys/fs/cgroup/cpu.stat": "usage_usec 5",
+        },
+        1.5,
+        2.0,
+    ),
+    "version 2 in a container, whose path is the host's": (
+        {
+            "proc/self/cgroup": "0::/host/only/path",
+            "sys/fs/cgroup/cpu.stat": "throttled_usec 250000",
+            "sys/fs/cgroup/cpu.max": "50000 100000",
+        },
+        0.5,
+        0.25,
+    ),
+    "version 1": (
+        {
+            "proc/self/cgroup": "4:memory:/a\n3:cpu,cpuacct:/docker/1\n0::/x",
+            "sys/fs/cgroup/cpu,cpuacct/docker/1/cpu.stat": "nr_periods 3\nthrottled_time 3000000000",
+            "sys/fs/cgroup/cpu,cpuacct/docker/1/cpu.cfs_quota_us": "200000",
+            "sys/fs/cgroup/cpu,cpuacct/docker/1/cpu.cfs_period_us": "100000",
+            "sys/fs/cgroup/cpu,cpuacct/cpu.stat": "throttled_time 0",
+            "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us": "-1",
+            "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us": "100000",
+        },
+        2.0,
+        3.0,
+    ),
+    "no limits to be seen": ({"proc/self/cgroup": "0::/"}, None, None),
+    "no cgroups": ({}, None, None),
+}
+
+
+@pytest.mark.parametrize(("files", "cores", "throttled_s"), CGROUPS.values(), ids=CGROUPS)
 def test_cgroups(host: Host, files: dict[str, str], cores: float | None, throttled_s: float | None) -> None:
     for path, text in files.items():
         host.write(path, text)

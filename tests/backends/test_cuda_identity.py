@@ -47,22 +47,20 @@ def probed(monkeypatch: pytest.MonkeyPatch) -> Any:
     return probe
 
 
-@pytest.mark.parametrize(
-    ("environment", "order"),
-    [
-        pytest.param({}, (FAST, OTHER, SLOW), id="fastest first"),
-        pytest.param({"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, (SLOW, FAST, OTHER), id="as on the bus"),
-        pytest.param({"CUDA_VISIBLE_DEVICES": "1,0"}, (OTHER, FAST), id="reordered"),
-        pytest.param({"CUDA_VISIBLE_DEVICES": "2,1,0"}, (SLOW, OTHER, FAST), id="all of them, reordered"),
-        pytest.param({"CUDA_VISIBLE_DEVICES": "2"}, (SLOW,), id="hidden"),
-        pytest.param({"CUDA_VISIBLE_DEVICES": "0,-1,1"}, (FAST,), id="up to the first that is none"),
-        pytest.param(
-            {"CUDA_VISIBLE_DEVICES": "1,0", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, (FAST, SLOW), id="bus, reordered"
-        ),
-        pytest.param({"CUDA_VISIBLE_DEVICES": f"GPU-{OTHER}, GPU-{SLOW}"}, (OTHER, SLOW), id="by UUID"),
-        pytest.param({"CUDA_VISIBLE_DEVICES": "GPU-00001a1a,GPU-00002b2b"}, (SLOW, FAST), id="by parts of UUIDs"),
-    ],
-)
+ORDERS = {
+    "fastest first": ({}, (FAST, OTHER, SLOW)),
+    "as on the bus": ({"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, (SLOW, FAST, OTHER)),
+    "reordered": ({"CUDA_VISIBLE_DEVICES": "1,0"}, (OTHER, FAST)),
+    "all of them, reordered": ({"CUDA_VISIBLE_DEVICES": "2,1,0"}, (SLOW, OTHER, FAST)),
+    "hidden": ({"CUDA_VISIBLE_DEVICES": "2"}, (SLOW,)),
+    "up to the first that is none": ({"CUDA_VISIBLE_DEVICES": "0,-1,1"}, (FAST,)),
+    "bus, reordered": ({"CUDA_VISIBLE_DEVICES": "1,0", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, (FAST, SLOW)),
+    "by UUID": ({"CUDA_VISIBLE_DEVICES": f"GPU-{OTHER}, GPU-{SLOW}"}, (OTHER, SLOW)),
+    "by parts of UUIDs": ({"CUDA_VISIBLE_DEVICES": "GPU-00001a1a,GPU-00002b2b"}, (SLOW, FAST)),
+}
+
+
+@pytest.mark.parametrize(("environment", "order"), ORDERS.values(), ids=ORDERS)
 def test_lock_and_telemetry_are_those_of_the_gpu(
     probed: Any, environment: Mapping[str, str], order: tuple[uuid.UUID, ...]
 ) -> None:

@@ -44,125 +44,103 @@ def pair(before: dict[str, Any], duration_s: float = 10.0, wall_s: float | None 
     return first, replace(first, taken_at_s=100.0 + duration_s, wall_at_s=wall_at_s, **after)
 
 
-@pytest.mark.parametrize(
-    ("states", "words"),
-    [
-        pytest.param(
-            pair(GPU, 3.1, throttled_s=(("power_violation", 8.0), ("thermal_violation", 6.2))),
-            "throttled: thermal_violation for 1.2 s of 3.1 s",
-            id="time under thermal throttling",
-        ),
-        pytest.param(
-            pair(GPU, throttle_reasons=("hw_thermal_slowdown", "sw_power_cap")),
-            "throttled: hw_thermal_slowdown",
-            id="seen throttled at the end",
-        ),
-        pytest.param(
-            pair({**GPU, "throttle_reasons": ("sw_thermal_slowdown",)}, throttle_reasons=()),
-            "throttled: sw_thermal_slowdown",
-            id="seen throttled at the beginning",
-        ),
-        pytest.param(
-            pair({**GPU, "throttle_reasons": ("hw_slowdown",)}, throttle_reasons=("hw_slowdown",)),
-            "throttled: hw_slowdown",
-            id="slowed down at both ends",
-        ),
-        pytest.param(
-            pair(GPU, clock_hz=375e6, throttle_reasons=("sw_power_cap",)),
-            "clock fell from 1980 to 375 MHz (sw_power_cap)",
-            id="the clock fell",
-        ),
-        pytest.param(
-            pair({**GPU, "clock_hz": 375e6}), "clock at 375 of 1980 MHz", id="a clock that was low all the time"
-        ),
-        pytest.param(
-            pair(GPU, num_other_processes=2, other_processes=("pid 123 python", "pid 9")),
-            "shared: 2 other processes on the device (pid 123 python, pid 9)",
-            id="shared",
-        ),
-        pytest.param(
-            pair({**GPU, "num_other_processes": 1, "other_processes": ("pid 123 python",)}, num_other_processes=0),
-            "shared: 1 other process on the device (pid 123 python)",
-            id="shared at the beginning",
-        ),
-        pytest.param(pair(HOST, other_busy_s=712.6), "other processes used 63 % of 2 cores", id="a busy host"),
-        pytest.param(pair(HOST, steal_s=7.4), "steal time 22 %", id="a busy hypervisor"),
-        pytest.param(pair(HOST, cgroup_throttled_s=15.0), "cgroup throttled 70 % of the time", id="a quota"),
-        pytest.param(pair(HOST, wall_s=3610.0), "the wall clock jumped by 3600 s", id="the clock jumped"),
-        pytest.param(pair(HOST, wall_s=-50.0), "the wall clock jumped by -60 s", id="the clock jumped back"),
-        pytest.param(
-            pair(GPU, throttled_s=(("thermal_violation", 0.5),)),
-            "thermal_violation went back from 5 to 0.5",
-            id="a driver that was loaded anew",
-        ),
-        pytest.param(
-            pair({**GPU, "energy_j": 9e6}, energy_j=90.0),
-            "energy_j went back from 9e+06 to 90",
-            id="a driver that was loaded anew and had nothing throttled",
-        ),
-        pytest.param(pair(HOST, steal_s=0.0), "steal_s went back from 3 to 0", id="a processor that went away"),
-        pytest.param(
-            pair(GPU, throttled_s=None, throttle_reasons=None),
-            "known before the round and unknown after it: thermal_violation, throttle_reasons",
-            id="a driver that answers no more",
-        ),
-        pytest.param(
-            pair({**GPU, "clock_hz": None}, clock_hz=1.98e9),
-            "unknown before the round and known after it: clock_hz",
-            id="a driver that did not answer before",
-        ),
-        pytest.param(
-            pair(GPU, num_other_processes=None, other_processes=None),
-            "known before the round and unknown after it: num_other_processes",
-            id="processes are told no more",
-        ),
-        pytest.param(
-            pair(HOST, other_busy_s=None, steal_s=None),
-            "known before the round and unknown after it: other_busy_s, steal_s",
-            id="a host that tells no more",
-        ),
-        pytest.param(pair(GPU, given_up="NVML gave no answer"), "NVML gave no answer", id="given up"),
-        pytest.param(
-            pair(HOST, other_busy_s=712.6, steal_s=7.4),
-            "other processes used 63 % of 2 cores; steal time 22 %",
-            id="two reasons",
-        ),
-    ],
-)
+DISTURBED = {
+    "time under thermal throttling": (
+        pair(GPU, 3.1, throttled_s=(("power_violation", 8.0), ("thermal_violation", 6.2))),
+        "throttled: thermal_violation for 1.2 s of 3.1 s",
+    ),
+    "seen throttled at the end": (
+        pair(GPU, throttle_reasons=("hw_thermal_slowdown", "sw_power_cap")),
+        "throttled: hw_thermal_slowdown",
+    ),
+    "seen throttled at the beginning": (
+        pair({**GPU, "throttle_reasons": ("sw_thermal_slowdown",)}, throttle_reasons=()),
+        "throttled: sw_thermal_slowdown",
+    ),
+    "slowed down at both ends": (
+        pair({**GPU, "throttle_reasons": ("hw_slowdown",)}, throttle_reasons=("hw_slowdown",)),
+        "throttled: hw_slowdown",
+    ),
+    "the clock fell": (
+        pair(GPU, clock_hz=375e6, throttle_reasons=("sw_power_cap",)),
+        "clock fell from 1980 to 375 MHz (sw_power_cap)",
+    ),
+    "a clock that was low all the time": (pair({**GPU, "clock_hz": 375e6}), "clock at 375 of 1980 MHz"),
+    "shared": (
+        pair(GPU, num_other_processes=2, other_processes=("pid 123 python", "pid 9")),
+        "shared: 2 other processes on the device (pid 123 python, pid 9)",
+    ),
+    "shared at the beginning": (
+        pair({**GPU, "num_other_processes": 1, "other_processes": ("pid 123 python",)}, num_other_processes=0),
+        "shared: 1 other process on the device (pid 123 python)",
+    ),
+    "a busy host": (pair(HOST, other_busy_s=712.6), "other processes used 63 % of 2 cores"),
+    "a busy hypervisor": (pair(HOST, steal_s=7.4), "steal time 22 %"),
+    "a quota": (pair(HOST, cgroup_throttled_s=15.0), "cgroup throttled 70 % of the time"),
+    "the clock jumped": (pair(HOST, wall_s=3610.0), "the wall clock jumped by 3600 s"),
+    "the clock jumped back": (pair(HOST, wall_s=-50.0), "the wall clock jumped by -60 s"),
+    "a driver that was loaded anew": (
+        pair(GPU, throttled_s=(("thermal_violation", 0.5),)),
+        "thermal_violation went back from 5 to 0.5",
+    ),
+    "a driver that was loaded anew and had nothing throttled": (
+        pair({**GPU, "energy_j": 9e6}, energy_j=90.0),
+        "energy_j went back from 9e+06 to 90",
+    ),
+    "a processor that went away": (pair(HOST, steal_s=0.0), "steal_s went back from 3 to 0"),
+    "a driver that answers no more": (
+        pair(GPU, throttled_s=None, throttle_reasons=None),
+        "known before the round and unknown after it: thermal_violation, throttle_reasons",
+    ),
+    "a driver that did not answer before": (
+        pair({**GPU, "clock_hz": None}, clock_hz=1.98e9),
+        "unknown before the round and known after it: clock_hz",
+    ),
+    "processes are told no more": (
+        pair(GPU, num_other_processes=None, other_processes=None),
+        "known before the round and unknown after it: num_other_processes",
+    ),
+    "a host that tells no more": (
+        pair(HOST, other_busy_s=None, steal_s=None),
+        "known before the round and unknown after it: other_busy_s, steal_s",
+    ),
+    "given up": (pair(GPU, given_up="NVML gave no answer"), "NVML gave no answer"),
+    "two reasons": (
+        pair(HOST, other_busy_s=712.6, steal_s=7.4),
+        "other processes used 63 % of 2 cores; steal time 22 %",
+    ),
+}
+
+
+@pytest.mark.parametrize(("states", "words"), DISTURBED.values(), ids=DISTURBED)
 def test_the_reason_in_words(states: tuple[DeviceState, DeviceState], words: str) -> None:
     assert disturbance(*states, LIMITS) == words
 
 
-@pytest.mark.parametrize(
-    "states",
-    [
-        pytest.param(pair(GPU), id="a quiet GPU"),
-        pytest.param(pair(GPU, clock_hz=345e6, throttle_reasons=("gpu_idle",)), id="it idles again"),
-        pytest.param(
-            pair({**GPU, "clock_hz": 600e6, "throttle_reasons": ("applications_clocks_setting",)}),
-            id="clocks that a person set",
-        ),
-        pytest.param(pair(GPU, clock_hz=1.5e9, throttle_reasons=("sw_power_cap",)), id="power capped, clocks well up"),
-        pytest.param(
-            pair(GPU, throttled_s=(("power_violation", 17.0), ("thermal_violation", 5.0))), id="at its power limit"
-        ),
-        pytest.param(pair(GPU, throttle_reasons=("hw_slowdown",)), id="one sight of a slowdown while clocks change"),
-        pytest.param(pair(GPU, throttle_reasons=("sync_boost", "display_clock_setting")), id="harmless reasons"),
-        pytest.param(pair({**GPU, "clock_hz": None}, clock_hz=None), id="no clock"),
-        pytest.param(pair(HOST, clock_hz=0.8e9), id="a host's clock, which sinks when nothing is to do"),
-        pytest.param(pair(HOST, other_busy_s=704.0), id="a fifth of the host is busy"),
-        pytest.param(pair(HOST, 0.4, other_busy_s=700.8, steal_s=3.3), id="too short for ticks to say anything"),
-        pytest.param(pair(HOST, other_busy_s=699.97, steal_s=2.99), id="totals a tick smaller than before"),
-        pytest.param(pair(HOST, wall_s=11.5), id="the clock was set by a second"),
-        pytest.param(pair({}), id="nothing known"),
-        pytest.param(pair(HOST, load=None, clock_hz=None), id="what is not judged is no longer known"),
-        pytest.param(
-            pair({**GPU, "num_other_processes": None, "others_unknown": "another namespace"}, num_other_processes=0),
-            id="processes that are ours or nobody's from here",
-        ),
-        pytest.param(pair({"energy_j": 5.0}, energy_j=None), id="energy, which no verdict needs"),
-    ],
-)
+QUIET = {
+    "a quiet GPU": pair(GPU),
+    "it idles again": pair(GPU, clock_hz=345e6, throttle_reasons=("gpu_idle",)),
+    "clocks that a person set": pair({**GPU, "clock_hz": 600e6, "throttle_reasons": ("applications_clocks_setting",)}),
+    "power capped, clocks well up": pair(GPU, clock_hz=1.5e9, throttle_reasons=("sw_power_cap",)),
+    "at its power limit": pair(GPU, throttled_s=(("power_violation", 17.0), ("thermal_violation", 5.0))),
+    "one sight of a slowdown while clocks change": pair(GPU, throttle_reasons=("hw_slowdown",)),
+    "harmless reasons": pair(GPU, throttle_reasons=("sync_boost", "display_clock_setting")),
+    "no clock": pair({**GPU, "clock_hz": None}, clock_hz=None),
+    "a host's clock, which sinks when nothing is to do": pair(HOST, clock_hz=0.8e9),
+    "a fifth of the host is busy": pair(HOST, other_busy_s=704.0),
+    "too short for ticks to say anything": pair(HOST, 0.4, other_busy_s=700.8, steal_s=3.3),
+    "totals a tick smaller than before": pair(HOST, other_busy_s=699.97, steal_s=2.99),
+    "the clock was set by a second": pair(HOST, wall_s=11.5),
+    "nothing known": pair({}),
+    "what is not judged is no longer known": pair(HOST, load=None, clock_hz=None),
+    "processes that are ours or nobody's from here": pair(
+        {**GPU, "num_other_processes": None, "others_unknown": "another namespace"}, num_other_processes=0
+    ),
+    "energy, which no verdict needs": pair({"energy_j": 5.0}, energy_j=None),
+}
+
+
+@pytest.mark.parametrize("states", QUIET.values(), ids=QUIET)
 def test_not_a_disturbance(states: tuple[DeviceState, DeviceState]) -> None:
     assert disturbance(*states, LIMITS) is None
 
