@@ -124,12 +124,14 @@ def test_nothing_moves_between_models_with_and_without_experts(found: tuple[Cali
 
 
 def test_what_was_drawn_makes_no_difference(found: tuple[Calibration, Array, Array]) -> None:
-    """Of the prediction, to a fiftieth, while single terms are known to a tenth and less: some only in sum."""
+    """Of the prediction, to a fiftieth and in TTFT to a twenty-fifth, while single terms are known to a tenth and less:
+    some only in sum."""
     one, predicted, real = found
     served = server(one.shape, rate_per_s=8.0)
     other = calibrate(one.shape, one.prior, served, real[:NUM_KNOWN], seed=1)
     again = served(other.best)
-    np.testing.assert_allclose(again[NUM_KNOWN:].mean(axis=0), predicted[NUM_KNOWN:].mean(axis=0), rtol=0.02)
+    change = again[NUM_KNOWN:].mean(axis=0) / predicted[NUM_KNOWN:].mean(axis=0) - 1
+    assert (np.abs(change) < (0.04, 0.02, 0.02)).all()
     assert one.logs.std(axis=0).max() > 0.1
 
 
