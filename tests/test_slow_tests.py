@@ -152,7 +152,8 @@ def test_where_git_cannot_tell_nothing_is_left_out(
 def test_a_run_says_what_it_leaves_out(arguments: str, num_passed: int, left_out: str | None, repository: Path) -> None:
     command = [sys.executable, "-m", "pytest", *arguments.split()]
     environment = {**os.environ, "PYTEST_ADDOPTS": ""}
-    environment.pop(slow_tests.MEASURE, None)
+    for name in (slow_tests.MEASURE, slow_tests.SINCE):
+        environment.pop(name, None)
     run = subprocess.run(command, cwd=repository, env=environment, capture_output=True, text=True, check=True)
     assert f"{num_passed} passed" in run.stdout
     for line in ("left out: slow tests of extensions that did not change", f"left out: {left_out} of extensions"):

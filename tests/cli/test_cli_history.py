@@ -139,7 +139,7 @@ def test_list_holds_the_parts_of_a_night_together(
     call("history", "upload", str(path), "--history", url)
     found = call("history", "list", "--history", url, "--json").json["in_doubt"]
     assert [one["num_judged"] for one in found] == [num_judged] * (num_judged is not None)
-    text = "in doubt: s/k/one tbt_s is regressed by 20260101T000000-a alone, and not among the 3 metrics that 2 parts"
+    text = "in doubt: s/k/one tbt_s is regressed by 20260101T000000-a alone, and not among the 3 metrics of all 2"
     assert (text in call("history", "list", "--history", url).out) is bool(found)
 
 

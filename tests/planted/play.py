@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from nightly.runner import SCRIPT
 from plugin.project import OWN_HARDWARE, SHAPES, SUITE, Project, make_project, put_under_git
-from plugin.test_own_cases import CLOCK
+from plugin.test_own_nights import CLOCK
 from suite_folder import serving
 
 from pytest_npubench.errors import BaselineError
