@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -56,3 +57,12 @@ def test_pytest_in_the_checkout_without_the_test_extra(arguments: tuple[str, ...
     assert said in done.stdout + done.stderr
     assert "Traceback (most" not in done.stdout + done.stderr
     assert "ModuleNotFoundError" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("script", [".ci/run", "Makefile"])
+def test_what_a_script_tests_is_there(script: str) -> None:
+    """pytest runs nothing at all where one path of several is not."""
+    text = (ROOT / script).read_text(encoding="utf-8")
+    paths = {path for path in re.findall(r"(?:tests|suites)/[\w/.]*\w", text) if "*" not in path}
+    assert len(paths) > 3
+    assert [path for path in sorted(paths) if not (ROOT / path).exists()] == []
