@@ -158,10 +158,11 @@ def test_both_clients_see_the_known_times_and_no_earlier_ones(bench, clients, se
         for block in (ours, theirs):
             assert block.figures_s["mean TTFT"] >= servers.KNOWN_TTFT_S
             assert block.figures_s["median TTFT"] >= servers.KNOWN_TTFT_S
-    # no client is later by more than chance and a twentieth; one that sees the first token sooner is the better one
+    # a client may differ from the other by chance, or by less than a twentieth of what is to be seen, or see the first
+    # token sooner, which is never before it was due, as above
     for figure, ratio in bench.ratios(pairs).items():
-        assert ratio.low < 1.05, (figure, ratio)
-        assert ratio.high > 0.95 or "TTFT" in figure, (figure, ratio)
+        is_sooner = "TTFT" in figure and ratio.value < 1
+        assert ratio.agrees or 0.95 < ratio.value < 1.05 or is_sooner, (figure, ratio)
 
 
 def test_both_clients_ask_vllm_for_the_same_and_get_it(bench, clients, servers, folder, vllm_client):
