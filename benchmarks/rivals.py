@@ -238,6 +238,7 @@ class Bench:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
         self.log = (folder / "log.txt").open("a", encoding="utf-8")
 
     def prepare(self) -> None:

@@ -66,9 +66,9 @@ def language_model(config: Mapping[str, Any]) -> tuple[Mapping[str, Any], tuple[
     text = config[name]
     whole = {key: config[key] for key in OF_THE_WHOLE if config.get(key) is not None and text.get(key) is None}
     encoders = [key for key, table in config.items() if isinstance(table, Mapping) and key in ENCODERS]
-    doubts = [f"{CONFIG_FILE}: {', '.join(encoders)}: encoders are counted neither in memory nor in time"] * bool(
-        encoders
-    )
+    doubts = []
+    if encoders:
+        doubts.append(f"{CONFIG_FILE}: {', '.join(encoders)}: encoders are counted neither in memory nor in time")
     classes = config.get("architectures") or []
     if others := [each for each in classes if not str(each).endswith(OF_LANGUAGE)]:
         doubts.append(

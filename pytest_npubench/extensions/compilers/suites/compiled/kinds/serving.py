@@ -107,8 +107,9 @@ def _figures(facts: BinaryVisit) -> Sequence[tuple[str, str, float | None]]:
 def _wrong(facts: BinaryVisit, state_bytes: float) -> list[str]:
     """What the layers do that they should not. state_bytes: of the state, whether it was donated or not."""
     problems = []
-    if facts.aliased_bytes < (state_bytes := max(state_bytes, facts.donated_bytes)):
-        copied = gigabytes(state_bytes - facts.aliased_bytes)
+    in_place_bytes = max(state_bytes, facts.donated_bytes)
+    if facts.aliased_bytes < in_place_bytes:
+        copied = gigabytes(in_place_bytes - facts.aliased_bytes)
         problems.append(f"{copied} of keys, values and hidden states are not written in place")
     if facts.modules > 1:
         problems.append(f"they lower to {facts.modules:.0f} modules: a plan is compiled into them")
