@@ -76,6 +76,13 @@ class Page:
         assert "exceptionDetails" not in done, done["exceptionDetails"]
         return done["result"].get("value")
 
+    def wait_for(self, expression: str, value: Any) -> None:
+        """What a page does later (a chart is drawn once it is seen, a table when its details have opened) gets to it."""
+        deadline_s = time.monotonic() + PATIENCE_S
+        while (found := self.value(expression)) != value:
+            assert time.monotonic() < deadline_s, f"{expression}: {found!r}, not {value!r}"
+            time.sleep(0.02)
+
     def press(self, key: str, times: int = 1, *, shift: bool = False) -> None:
         text = {"Enter": "\r", " ": " "}.get(key, "")
         about = {"key": key, "windowsVirtualKeyCode": KEYS[key], "modifiers": 8 if shift else 0}

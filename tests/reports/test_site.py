@@ -271,7 +271,7 @@ def test_the_pages_work_in_a_browser_from_a_folder(history: Callable[..., str], 
             page.open(site.index.parent / page_path(CASE), width=width)
             assert page.value("document.documentElement.scrollWidth") <= width
             assert page.value("document.querySelector('svg.chart').clientWidth") > width - 100
-            assert page.value("document.querySelectorAll('.series .mark').length") == NUM_NIGHTS
+            page.wait_for("document.querySelectorAll('.series .mark').length", NUM_NIGHTS)
             assert page.value("document.querySelectorAll('.series .mark.bad').length") == NUM_RED
             assert page.value("document.querySelector('text.stack').textContent") == "driver 570.86 → 580.12"
             assert page.value("document.querySelector('text.begins').textContent") == "+10.11 %"
@@ -279,8 +279,7 @@ def test_the_pages_work_in_a_browser_from_a_folder(history: Callable[..., str], 
             assert said.startswith("2026-11-09 02:00 ")
             assert said.endswith("2.202 ms, regressed, commit 0123456789ab; driver 570.86 -> 580.12")
             page.value("document.querySelector('details').open = true")
-            page.value("new Promise((done) => setTimeout(done, 50))")
-            assert page.value("document.querySelectorAll('details tbody tr').length") == NUM_NIGHTS
+            page.wait_for("document.querySelectorAll('details tbody tr').length", NUM_NIGHTS)
         page.open(site.index.parent / page_path(HOSTILE), width=1400)
         assert page.value("document.querySelector('h1').textContent").startswith('buckets/<script>alert("x")</script>')
         assert page.log == []
