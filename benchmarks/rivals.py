@@ -154,7 +154,11 @@ TRIALS: dict[str, dict[str, Trial]] = {
         ),
         "asv": ("asv machine --yes; PYTHONPATH=. asv run -E existing -q -b peakmem", r"\d+(\.\d+)?M", "yes"),
         "ReFrame": ("reframe --help", "peak", "yes"),
-        OURS: ("npubench run --help; npubench load --help", "peak", "yes"),
+        OURS: (
+            "sed -i 's/rounds=300/rounds=9, memory=True/' test_ours.py; mine --npubench-journal j; npubench show -v j",
+            r"python_peak_bytes +\S+ k?B",
+            "yes",
+        ),
     },
     "bisects commits": {
         "pytest-benchmark": ("py.test-benchmark --help", "bisect", "yes"),

@@ -142,8 +142,15 @@ class JaxRuntime:
 
     def peak_memory_bytes(self) -> int | None:
         """Returns the peak that the devices' allocators count from the start of the process; None on a CPU."""
+        return self._most("peak_bytes_in_use")
+
+    def used_memory_bytes(self) -> int | None:
+        """Returns what the fullest device's allocator has given out; None on a CPU."""
+        return self._most("bytes_in_use")
+
+    def _most(self, name: str) -> int | None:
         counts = [device.memory_stats() or {} for device in self._devices]
-        return max((count["peak_bytes_in_use"] for count in counts if "peak_bytes_in_use" in count), default=None)
+        return max((count[name] for count in counts if name in count), default=None)
 
     def telemetry(self) -> Telemetry | None:
         """No telemetry; runtimes of families with telemetry override this."""

@@ -116,14 +116,22 @@ class Runtime(Protocol):
         ...
 
     # peak_memory_bytes() -> int | None: the most bytes that this process has had of any of its devices at a time; None
-    # where nothing counts them. A runtime may do without it.
+    # where nothing counts them. used_memory_bytes() counts those in use now. A runtime may do without them.
 
 
 def peak_memory_bytes(runtime: Runtime) -> int | None:
     """Returns the most bytes that a runtime used; None for a runtime that does not count them."""
-    count = getattr(runtime, "peak_memory_bytes", None)
-    peak_bytes: int | None = None if count is None else count()
-    return peak_bytes
+    return _count(runtime, "peak_memory_bytes")
+
+
+def used_memory_bytes(runtime: Runtime) -> int | None:
+    """Returns the bytes that a runtime uses now; None for a runtime that does not count them."""
+    return _count(runtime, "used_memory_bytes")
+
+
+def _count(runtime: Runtime, name: str) -> int | None:
+    count: Callable[[], int | None] | None = getattr(runtime, name, None)
+    return None if count is None else count()
 
 
 class Backend(Protocol):

@@ -47,7 +47,8 @@ class CallTiming:
     Each sample is the mean of `iterations` calls; overhead_s is what a call of nothing takes in the same loop by the
     same clock, which is not subtracted. `disturbed` says why these samples, the last of several attempts, should not
     count; is_partly_disturbed: an attempt before these was disturbed. state is the device's meanwhile. `result` is what
-    the first call returned.
+    the first call returned. python_peak_bytes and device_peak_bytes are the most that a call added, None where nobody
+    asked or nothing counts them.
     """
 
     samples_s: tuple[float, ...]
@@ -59,6 +60,8 @@ class CallTiming:
     is_partly_disturbed: bool = False
     state: RoundState | None = None
     result: Any = None
+    python_peak_bytes: int | None = None
+    device_peak_bytes: int | None = None
 
 
 def time_callable(
@@ -73,18 +76,21 @@ def time_callable(
     iterations: int | None = None,
     watch: Watch | None = None,
     setup: Callable[[], tuple[Any, ...]] | None = None,
+    memory: Callable[[], tuple[int | None, int | None]] | None = None,
 ) -> CallTiming:
     """Time `rounds` samples of function(*arguments, **keywords), each call waited for, after at most max_warmup calls.
 
     `iterations` calls make a sample; None: as many as the clock needs, found after the warm-up. `setup` gives each
     call's first arguments outside of its time; a sample is then one call. With max_warmup 0 the very first call is the
-    first sample, a sample is one call, what it compiles belongs to it, and nothing is taken again.
+    first sample, a sample is one call, what it compiles belongs to it, and nothing is taken again. `memory` asks for
+    the peaks of memory, at the price of one more call, and says what the device has in use and had at most, in bytes.
 
     Raises MeasurementError where the callable returns what has done nothing yet, or something slows this process; with
     a watch, DeviceUnavailableError where the device is lost.
     """
     with RepeatedCall(function, arguments, keywords, synchronize, setup=setup) as call:
         first_s = call.first_s() if max_warmup else None
+        memory_before = memory() if memory else None
         with no_instrumentation(), no_collection():
             steady, num_calls = False, 1
             if first_s is None:
@@ -96,7 +102,7 @@ def time_callable(
                 compiles_before = count_compiles()
                 samples_s, watched, num_attempts = _attempts(lambda: _samples(call, num_calls, rounds), watch)
             check_not_slowed()
-            return CallTiming(
+            timing = CallTiming(
                 samples_s=samples_s,
                 steady=steady,
                 num_late_compiles=count_compiles() - compiles_before,
@@ -107,6 +113,20 @@ def time_callable(
                 state=watched.state,
                 result=call.result,
             )
+        if memory is None or memory_before is None:
+            return timing
+        device_peak_bytes = _added_bytes(memory_before, memory())
+        with no_instrumentation():
+            return replace(timing, python_peak_bytes=call.peak_bytes(), device_peak_bytes=device_peak_bytes)
+
+
+def _added_bytes(before: tuple[int | None, int | None], after: tuple[int | None, int | None]) -> int | None:
+    """Returns by how much the peak exceeds what was in use before, each as (in use, peak); None where nothing counts
+    them, and where the process had needed as much earlier: the peak then says nothing of these calls."""
+    (used_bytes, earlier_bytes), peak_bytes = before, after[1]
+    if used_bytes is None or earlier_bytes is None or peak_bytes is None or peak_bytes <= earlier_bytes:
+        return None
+    return peak_bytes - used_bytes
 
 
 def _samples(call: RepeatedCall, num_calls: int, rounds: int) -> tuple[float, ...]:

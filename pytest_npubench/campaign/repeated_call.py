@@ -7,7 +7,9 @@ iterator or a function say, has done nothing yet when it is returned: that is an
 
 from __future__ import annotations
 
+import gc
 import inspect
+import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
@@ -76,6 +78,24 @@ class RepeatedCall:
         for _ in calls:
             synchronize(function(*arguments, **keywords))
         return perf_counter() - started_s
+
+    def peak_bytes(self) -> int:
+        """Returns the most bytes that Python's allocators, and numpy's, held at a time of what one more call allocates:
+        tracemalloc counts them. After first_s().
+
+        Raises MeasurementError where the callable stops tracemalloc itself.
+        """
+        arguments = self._inputs()
+        gc.collect()  # garbage is collected during the call as ever, from a count of 0 on
+        tracemalloc.start()
+        try:
+            value = self._function(*arguments, **self._keywords)
+            self._synchronize(value if self._loop is None else self._loop.run_until_complete(value))
+            if not tracemalloc.is_tracing():
+                raise MeasurementError("the measured callable stops tracemalloc, by which its peak memory is counted")
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
 
     async def _await_each(self, num_calls: int) -> float:
         function, arguments, keywords, synchronize = self._function, self._inputs(), self._keywords, self._synchronize

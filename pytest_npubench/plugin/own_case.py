@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_npubench.backends.protocol import Device
+from pytest_npubench.backends.protocol import Device, Runtime, peak_memory_bytes, used_memory_bytes
 from pytest_npubench.backends.telemetry.disturbance import DisturbanceLimits
 from pytest_npubench.campaign.callable_timing import CallTiming, time_callable
 from pytest_npubench.campaign.watch import Watch
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from pytest_npubench.plugin.session import BenchSession
 
 TIMEOUT_S = 7200.0
+PEAK_MARGIN = 0.02  # a process lays out sets and dicts in its order of hashes: 0.2 % between processes
 UNUSABLE = frozenset({"invalid", "failed"})
 
 
@@ -153,6 +154,7 @@ class Measure:
                 iterations=self._limits.iterations,
                 watch=watch,
                 setup=self._limits.setup,
+                memory=partial(_device_memory, runtime) if self._limits.memory else None,
             )
 
     @contextmanager
@@ -193,6 +195,10 @@ class Measure:
         return measure_again(session.config, session.settings, [test], self._devices).samples
 
 
+def _device_memory(runtime: Runtime) -> tuple[int | None, int | None]:
+    return used_memory_bytes(runtime), peak_memory_bytes(runtime)
+
+
 def _behind_ours(error: BaseException) -> TracebackType | None:
     """The frames of an error behind our first ones: those of the callable. An error that is a fault of ours keeps all,
     what a test did wrong has none."""
@@ -217,6 +223,11 @@ def _judge(samples: Samples, limits: CallableLimits, timing: CallTiming) -> Judg
                 Metric(name=f"{name}_per_s", unit=unit, value=done / samples.median_s, better="higher", gate="none")
                 for name, unit, done in (("items", "items/s", limits.items), ("bytes", "B/s", limits.bytes))
                 if done is not None and samples.median_s > 0
+            ),
+            *(
+                Metric(name=name, unit="B", value=peak_bytes, gate="exact", margin=PEAK_MARGIN)
+                for name in ("python_peak_bytes", "device_peak_bytes")
+                if (peak_bytes := getattr(timing, name)) is not None
             ),
         ),
         measured_s=samples.median_s,

@@ -22,7 +22,7 @@ PERCENTILES = {"max_p90_s": 0.9, "max_p95_s": 0.95, "max_p99_s": 0.99}
 class CallableLimits:
     """What the npubench marker says: samples to take, calls to warm up with at most (0: the first call is a sample),
     calls in a sample (None: as many as the clock needs), a function that makes the first arguments of each call, limits
-    in seconds, and what a call gets done in items and bytes."""
+    in seconds, what a call gets done in items and bytes, and whether its peak memory is measured."""
 
     rounds: int = 30
     warmup: int = 20
@@ -35,6 +35,7 @@ class CallableLimits:
     max_p99_s: float | None = None
     items: float | None = None
     bytes: float | None = None
+    memory: bool = False
 
     @classmethod
     def from_pytest_item(cls, item: pytest.Item) -> CallableLimits:
@@ -58,6 +59,8 @@ class CallableLimits:
             if value is not None and not (isinstance(value, int | float) and 0 < value < math.inf):
                 raise ConfigError(f"{item.nodeid}: marker npubench: {name} = {value!r}; want {want}")
         wrong = limits._contradiction()
+        if type(given.get("memory", False)) is not bool:
+            wrong = f"memory = {limits.memory!r}; want True or False"
         if (setup := given.get("setup")) is not None and not callable(setup):
             wrong = f"setup = {setup!r}; want a function that returns a tuple of arguments"
         if wrong:

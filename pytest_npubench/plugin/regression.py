@@ -46,8 +46,8 @@ WORST_FIRST = (
     VerdictKind.UNCHANGED,
     VerdictKind.INVALID,  # a metric that nothing can be compared with, such as a time of 0, speaks where no other does
 )
-WITH_OTHERS = frozenset({"move_s", "peak_memory_bytes"})
-"""What a case has only where other cases of its campaign ran too."""
+WITH_OTHERS = frozenset({"move_s", "peak_memory_bytes", "device_peak_bytes"})
+"""What a case has only where others ran too, or where none before it had needed as much."""
 MISSING_MATTERS = frozenset({VerdictKind.PASSED, VerdictKind.UNCHANGED, VerdictKind.IMPROVED})
 NUM_NAMED = 3
 NUM_NEWEST = 3  # accepted sessions that say which metrics a case has

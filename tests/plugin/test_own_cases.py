@@ -53,6 +53,11 @@ def test_fresh(npubench):
     assert len(npubench(sort).samples_s) == 5
 
 
+@pytest.mark.npubench(memory=True, rounds=3, setup=lambda: (bytearray(1 << 20),))
+def test_memory(npubench):
+    npubench(lambda buffer: len(buffer * 2))
+
+
 @pytest.mark.npubench(iterations=3)
 def test_three_calls_a_sample(npubench):
     npubench(len, ())
@@ -72,6 +77,7 @@ def test_raises(npubench):
 """
 WRONG_MARKERS = {
     "max_mean=1.0": "does not take max_mean; allowed: bytes, items, iterations, max_mean_s, max_median_",
+    "memory='yes'": "memory = 'yes'; want True or False",
     "0.5": "does not take a positional argument",
     "rounds=0": "rounds = 0; want an integer >= 1",
     "max_mean_s=-1": "max_mean_s = -1; want seconds above 0",
@@ -87,7 +93,7 @@ WRONG_MARKER = """
 def test_wrong_marker_{index}(npubench):
     npubench(len, ())
 """
-PASSED = {"test_under", "test_keywords_add_up", "test_fresh", "test_three_calls_a_sample"}
+PASSED = {"test_under", "test_memory", "test_keywords_add_up", "test_fresh", "test_three_calls_a_sample"}
 COMPILES_ANEW = """
 import jax
 import jax.numpy as jnp
@@ -120,7 +126,7 @@ def test_limits_pass_and_fail(limits):
     for name in ("mean", "median", "p90"):
         assert re.fullmatch(rf"Failed: {name} \S+ s > 1e-12 s", failures(result)[f"test_over_{name}"])
     # a wrong marker fails its test at the setup; nor does pytest-benchmark add any for cases that failed early
-    assert result.parseoutcomes()["errors"] == 9
+    assert result.parseoutcomes()["errors"] == len(WRONG_MARKERS)
 
 
 @pytest.mark.parametrize(("index", "text"), list(enumerate(WRONG_MARKERS.values())))
@@ -157,6 +163,10 @@ def test_results_are_journalled_and_mirrored(limits):
     for name, done, unit in (("items_per_s", 3, "items/s"), ("bytes_per_s", 24, "B/s")):
         assert metrics[name]["value"] * metrics["call_s"]["value"] == pytest.approx(done)
         assert (metrics[name]["unit"], metrics[name]["better"]) == (unit, "higher")
+    peak = cases["own/callable/fake-callable-b1-test_own.py::test_memory"]["metrics"]["python_peak_bytes"]
+    assert 2 << 20 <= peak["value"] < (2 << 20) + 2000  # what the call makes, without what its setup made
+    assert (peak["unit"], peak["better"], peak["gate"]) == ("B", "lower", "exact")
+    assert "python_peak_bytes" not in under["metrics"]
     saved = {item["name"]: item for item in json.loads((project.root / "out.json").read_text())["benchmarks"]}
     assert saved["test_under"]["stats"]["data"] == samples
     assert "test_raises" not in saved

@@ -77,7 +77,7 @@ class Page:
         return done["result"].get("value")
 
     def wait_for(self, expression: str, value: Any) -> None:
-        """What a page does later (a chart is drawn once it is seen, a table when its details have opened) gets to it."""
+        """What a page does later (a chart is drawn once it is seen, a table when its details have opened) comes."""
         deadline_s = time.monotonic() + PATIENCE_S
         while (found := self.value(expression)) != value:
             assert time.monotonic() < deadline_s, f"{expression}: {found!r}, not {value!r}"
