@@ -51,7 +51,7 @@ PROJECT = {
         {"version": 1, "project": "work", "repo": ".", "branches": ["main"], "benchmark_dir": "suite"}
         | {"environment_type": "virtualenv", "build_command": [], "install_command": [f'python -c "{COPIED}"']}
     ),
-    "setup.py": "",
+    "setup.py": "from setuptools import setup\nsetup(name='work', py_modules=['work'])\n",
     "pytest.ini": "[pytest]\n",
     "timed.py": "import statistics, sys, timeit, work\n"
     "print('median', statistics.median(timeit.repeat(getattr(work, sys.argv[1]), number=1, repeat=300)))\n",

@@ -50,7 +50,7 @@ def add_parser(commands: Commands, about: str) -> None:
         "--keep",
         metavar="DIR",
         type=Path,
-        help=f"work there, and keep environments, journals and logs (default: {FOLDER}, removed at the end)",
+        help=f"work there, and keep environments, journals and logs (default: {FOLDER}, removed once it is decided)",
     )
     add_judging_options(parser)
     add_json_option(parser)
@@ -76,7 +76,10 @@ def run(arguments: argparse.Namespace) -> int:
     )
     bisection = search.run()
     _print(bisection, versions, pairs, as_json=arguments.json)
-    if arguments.keep is None:
+    if bisection.outcome == "undecided":
+        more = f"--most-pairs {2 * arguments.most_pairs}"
+        say_progress(f"kept in {pairs.path}: the same command with {more} goes on there")
+    elif arguments.keep is None:
         pairs.remove()
     return STATUSES[bisection.outcome]
 
@@ -108,14 +111,15 @@ def _print(bisection: Bisection, versions: Versions, pairs: VersionPairs, *, as_
 
 def _lines(bisection: Bisection, versions: Versions) -> Iterator[str]:
     from pytest_npubench.comparison.bisection import change_text
+    from pytest_npubench.verdict import VerdictKind
 
     before, after = versions.title(bisection.before), versions.title(bisection.after)
     ends, step = bisection.ends, bisection.step
     if ends is None:
-        alike = bisection.outcome == "alike"
-        yield (
-            f"{after} does not differ from {before}" if alike else f"not decided whether {after} differs from {before}"
-        )
+        yield f"{after} does not differ from {before}"
+        return
+    if ends.kind is VerdictKind.INCONCLUSIVE:
+        yield f"not decided whether {after} differs from {before}: {ends.name} {change_text(ends)}"
         return
     change = f"{ends.name} {change_text(step or ends)}"
     if bisection.outcome == "spread":

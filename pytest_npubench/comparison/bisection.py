@@ -34,8 +34,9 @@ class Bisection:
     "spread": no two neighbours differ as the ends do; "undecided": it is somewhere between the two.
 
     `ends` is the metric that was followed, over all versions, and `step` the same from `before` to `after`; None where
-    they were not judged. `others` names the other metrics that the ends differ in, `passed_over` says by version why it
-    is not on either side.
+    they were not judged. Where it is not decided whether the ends differ, `ends` is the metric that seems to most.
+    `others` names the other metrics that the ends differ in, `passed_over` says by version why it is not on either
+    side.
     """
 
     outcome: Outcome
@@ -56,13 +57,17 @@ class Search:
         self._num_pairs, self._most_pairs = num_pairs, max(num_pairs, most_pairs)
         self._say = say
         self._passed_over: dict[str, str] = {}
+        self._undecided: list[Row] = []
 
     def run(self) -> Bisection:
         """Raises ConfigError where the ends cannot be measured, or have no metric that can be compared."""
         first, last = self._versions[0], self._versions[-1]
         changed = self._decided(first, last, changed_rows)
+        if changed is None:
+            ends = max(self._undecided, key=lambda row: abs(_entry(row, row.verdict.ratio or 1.0)))
+            return Bisection(outcome="undecided", before=first, after=last, ends=ends)
         if not changed:
-            return Bisection(outcome="undecided" if changed is None else "alike", before=first, after=last)
+            return Bisection(outcome="alike", before=first, after=last)
         ends = changed[0]
         self._say(f"{last} against {first}: {ends.name} {change_text(ends)}")
         low, high = self._narrowed(ends)
@@ -112,7 +117,9 @@ class Search:
         """The answer, from twice as many pairs each time until there is one; None where the most do not tell."""
         num_pairs = self._num_pairs
         while True:
-            answer = decide(self._measure(old, new, num_pairs))
+            comparison = self._measure(old, new, num_pairs)
+            self._undecided = [row for row in comparison.counted if row.kind is VerdictKind.INCONCLUSIVE]
+            answer = decide(comparison)
             if answer is not None or num_pairs >= self._most_pairs:
                 return answer
             num_pairs = min(2 * num_pairs, self._most_pairs)

@@ -250,7 +250,14 @@ def _run(command: Sequence[str], what: str, limit_s: float = INSTALL_LIMIT_S) ->
     except OSError as error:
         raise EnvironmentUnusableError(f"{what}: {command[0]}: {error.strerror}") from error
     if done.returncode:
-        lines = [line.strip() for line in done.stderr.splitlines() if line.startswith(("ERROR", "error", "fatal"))]
-        said = lines or [line.strip() for line in done.stderr.splitlines() if line.strip()]
-        raise EnvironmentUnusableError(f"{what}: {said[-1] if said else f'exit status {done.returncode}'}")
+        raise EnvironmentUnusableError(f"{what}: {_reason(done.stderr) or f'exit status {done.returncode}'}")
     return done.stdout
+
+
+def _reason(printed: str) -> str:
+    """The last error that a command printed, or its last line. pip indents the errors of a build, and its own that
+    follow say only that there was one."""
+    lines = [line for line in printed.splitlines() if line.strip()]
+    errors = [line for line in lines if re.match(r"\s*(error|fatal)\b", line, re.IGNORECASE)]
+    of_builds = [line for line in errors if line[0].isspace()]
+    return (of_builds or errors or lines or [""])[-1].strip()

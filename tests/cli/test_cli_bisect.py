@@ -7,6 +7,7 @@ JournalWriter, as slow as the version that it imports says; the soak measures wi
 from __future__ import annotations
 
 import os
+import re
 import signal
 import site
 import subprocess
@@ -172,6 +173,22 @@ def test_ends(call: Run, stage: Stage, span: str, status: int, said: str) -> Non
     assert (answer.status, said in answer.out + answer.err) == (status, True), answer.out + answer.err
 
 
+def test_what_is_not_decided_is_kept_and_measured_on(call: Run, stage: Stage) -> None:
+    stage.stand_in(1.0, 1.02)
+    stage.releases(v1_0=1.0, v1_1=1.02)
+    asked = (*PACKAGE, "1.0..1.1", "--pairs", "3", "--margin", "0.015")
+    answer = call(*asked, "--most-pairs", "3", *TESTS)
+    assert answer.status == 3, answer.out
+    said = rf"not decided whether planted 1.1 differs from planted 1.0: {SLOW} tbt_s \+\d.* % \(.* to .*\)\n"
+    assert re.match(said, answer.out), answer.out
+    assert answer.err.endswith(
+        f"kept in {Path('.npubench').absolute() / 'bisect'}: the same command with --most-pairs 6 goes on there\n"
+    )
+    num_measured = len(stage.measured)
+    assert call(*asked, "--most-pairs", "6", *TESTS).status != 1
+    assert (num_measured, len(stage.measured)) == (6, 12)
+
+
 def git(*arguments: str) -> str:
     settings = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
     return subprocess.run(["git", *settings, *arguments], check=True, capture_output=True, text=True).stdout.strip()
@@ -193,6 +210,11 @@ def test_the_commit_that_became_slower(call: Run, stage: Stage) -> None:
     assert (compared.status, "(Change 1) (3 sessions)" in compared.out) == (1, True), compared.out
     assert call("bisect", "--commits", "HEAD..HEAD~1", *TESTS).error.endswith("want a commit and one that follows it\n")
     assert "fatal: Needed a single revision" in call("bisect", "--commits", "nothing..HEAD", *TESTS).error
+    Path("setup.py").touch()
+    git("add", ".")
+    git("commit", "--quiet", "-m", "To be installed, with what no index here has")
+    said = call("bisect", "--commits", "HEAD~1..HEAD", *TESTS).err
+    assert "worktree: ERROR: No matching distribution found for setuptools" in said, said
 
 
 @pytest.mark.soak
