@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import ceil
+from math import ceil, gcd
+from typing import NamedTuple
 
 from pytest_npubench.core.figures import DTYPES
 from pytest_npubench.core.hardware import HardwareSpec
@@ -44,6 +45,37 @@ def state_tokens(shape: DecoderShape, *, tensor_parallel: int, dtype: str, kv_dt
     """
     token_bytes = shape.kv_bytes_per_token(dtype_bytes(kv_dtype or dtype)) * kv_copies(shape, tensor_parallel)
     return ceil(shape.state_bytes(dtype_bytes(dtype)) / token_bytes)
+
+
+class KvGroups(NamedTuple):
+    """Groups of layers whose blocks are of one size, which several requests' tokens fill in any order: so many groups
+    that keep all tokens, and so many with a window. values: of a token in a group."""
+
+    num_full: int
+    num_windowed: int
+    window: int
+    values: int
+
+
+def kv_groups(shape: DecoderShape) -> KvGroups | None:
+    """As vLLM's hybrid KV cache manager groups layers of one width (docs.vllm.ai, design/hybrid_kv_cache_manager): by
+    as many as the rarer kind has, or the other where it has less than 1.5 times as many; a group that is not full is
+    padded. Layers of several widths are counted by their values. None: all layers keep all tokens, as those do whose
+    window is what an index chooses.
+
+    Worked example: Gemma 3 27B has 10 layers without and 52 with a window of 1,024: a group of 10, and 6 of up to 10.
+    """
+    layers = [layer for layer in shape.all_layers if layer.cached_values]
+    windowed = [layer.cached_values for layer in layers if layer.window]
+    if not windowed or shape.sliding_window is None or any(layer.index_values for layer in layers):
+        return None
+    full = [layer.cached_values for layer in layers if not layer.window]
+    if len({*full, *windowed}) > 1:
+        values = gcd(sum(full), sum(windowed))
+        return KvGroups(sum(full) // values, sum(windowed) // values, shape.sliding_window, values)
+    fewer, more = sorted((len(full), len(windowed)))
+    size = more if more < 1.5 * fewer or not fewer else fewer
+    return KvGroups(ceil(len(full) / size), ceil(len(windowed) / size), shape.sliding_window, size * windowed[0])
 
 
 def stage_layers(num_layers: int, number: int) -> Sequence[tuple[int, int]]:

@@ -245,7 +245,9 @@ class _Figures(MixerFigures):
         if self._window is None and (window := self._stated_window):
             doubts.append(f"windows of {window} tokens are no shorter than the context, and count as none")
         elif self.value("sliding_window", None) is None and self.value("attention_chunk_size", None):
-            doubts.append(f"chunks of {self._window} tokens count as windows of as many: attention is counted double")
+            doubts.append(
+                f"chunks of {self._window} tokens count as windows of as many: attention and cache are counted double"
+            )
         if self._config.get("model_type") not in FAMILIES:
             doubts.append(
                 f"model_type {self._config.get('model_type')} is not known here: read by its keys, with Llama's norms"

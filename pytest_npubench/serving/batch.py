@@ -18,8 +18,6 @@ starts at step 7, steps 7 and 8 fill them, and steps 9, 25, 41, ... need a block
 
 from __future__ import annotations
 
-import heapq
-import sys
 from collections import defaultdict, deque
 from collections.abc import Sequence
 
@@ -28,8 +26,7 @@ from pytest_npubench.serving.iteration import IterationPlan, LayerGroup, LayerPa
 from pytest_npubench.serving.kv_blocks import KvBlocks
 from pytest_npubench.serving.member import BatchMember
 from pytest_npubench.serving.request import ServingRequest
-
-NEVER = sys.maxsize
+from pytest_npubench.serving.step_calendar import Calendar
 
 
 class Batch:
@@ -44,7 +41,8 @@ class Batch:
     one ahead of it has ended, nobody knows yet who ended there (vLLM's asynchronous scheduler).
 
     `step` counts the iterations that decoded, `grown_at` is the last of them for which there is room, and at step s
-    num_growing[s % block size] of the running requests take a block. `finishes` says at which step who ends.
+    num_growing[s % block size] blocks are taken by the running requests. `finishes` says at which step who ends,
+    `fills` from which on whose layers with a window take no further blocks.
     """
 
     def __init__(self, *, num_layers: int, kv_blocks: int, block_size_tokens: int, max_batch_size: int) -> None:
@@ -65,7 +63,7 @@ class Batch:
         self.expects_more = True
         self.admitted: dict[int, BatchMember] = {}
         self.step = 0
-        self.finishes = Calendar()
+        self.finishes, self.fills = Calendar(), Calendar()
         self._growing: defaultdict[int, dict[int, BatchMember]] = defaultdict(dict)  # by step % block size
         self.num_growing = [0] * block_size_tokens
         self._full: list[BatchMember] = []  # started with a full last block, and need one before they decode
@@ -100,6 +98,9 @@ class Batch:
         """Before an iteration: a block for each running request whose last one is full, preempting where none is."""
         if self.grown_at < self.step:
             remainder = self.step % self.blocks.block_size_tokens
+            for member in self.fills.take(self.step) if self.fills.first <= self.step else ():
+                member.fills_at_step = None
+                self.num_growing[remainder] -= self.blocks.num_windowed
             if num_growing := self.num_growing[remainder]:
                 if num_growing > self.blocks.num_free:
                     self._make_scarce_room(tuple(self._growing[remainder].values()))
@@ -110,7 +111,7 @@ class Batch:
             full, self._full = self._full, []
             for member in full:
                 if self._has_room(member):
-                    self.blocks.take(1)
+                    self.blocks.take(self._growth(member))
                     self._grow_from(member, self.step)
 
     def complete(self, plan: IterationPlan) -> None:
@@ -187,11 +188,11 @@ class Batch:
 
         It gets blocks for its prompt; with `whole` for its output as well, so that it is never preempted.
         """
-        num_blocks = self._wanted(whole)
-        if not num_blocks:
+        num_tokens = self._wanted(whole)
+        if not num_tokens:
             return None
         member = self.waiting.popleft()
-        self._hold(member, num_blocks)
+        self._hold(member, num_tokens)
         self.in_flight[member.id] = member
         return member
 
@@ -246,16 +247,18 @@ class Batch:
         return tuple(finishing)
 
     def _wanted(self, whole: bool) -> int:
-        """Blocks for the first in the queue; 0: it cannot be admitted now, or nobody waits."""
+        """Tokens that the first in the queue gets blocks for; 0: it cannot be admitted now, or nobody waits."""
         if not self.waiting or self._dropped or len(self.admitted) >= self.max_batch_size:
             return 0
         member = self.waiting[0]
-        num_blocks = self.blocks.blocks_for(member.peak_kv_tokens if whole else member.prompt_tokens)
-        return num_blocks if self.blocks.num_free_wanted(member, num_blocks) <= self.blocks.num_free else 0
+        num_tokens = member.peak_kv_tokens if whole else member.prompt_tokens
+        num_wanted = self.blocks.num_free_wanted(member, self.blocks.blocks_for(num_tokens))
+        return num_tokens if num_wanted <= self.blocks.num_free else 0
 
-    def _hold(self, member: BatchMember, num_blocks: int) -> None:
-        member.prefilled_tokens = self.blocks.admit(member, num_blocks)
-        member.num_blocks = num_blocks
+    def _hold(self, member: BatchMember, num_tokens: int) -> None:
+        member.num_blocks = self.blocks.blocks_for(num_tokens)
+        member.num_rows = self.blocks.rows_of(num_tokens)
+        member.prefilled_tokens = self.blocks.admit(member, member.num_blocks)
         if member.scheduled_at is None:
             member.scheduled_at = self.iteration
         self.admitted[member.id] = member
@@ -266,8 +269,9 @@ class Batch:
         member.decodes_from_step = self.step
         member.finishes_at_step = self.step + member.remaining_tokens - 1
         self.finishes.put(member.finishes_at_step, member)
-        of_tokens = member.num_blocks - self.blocks.state_blocks
-        free_tokens = of_tokens * self.blocks.block_size_tokens - member.prompt_tokens
+        if self.blocks.num_windowed:
+            self.blocks.give_back(member.num_blocks - self.blocks.decoding(member.num_rows))
+        free_tokens = member.num_rows * self.blocks.block_size_tokens - member.prompt_tokens
         # unless it will have ended by then: the last step it decodes at is the one before it finishes
         if self.step + free_tokens < member.finishes_at_step:
             if free_tokens:
@@ -283,28 +287,40 @@ class Batch:
         member.grows_from_step = step
         remainder = step % self.blocks.block_size_tokens
         self._growing[remainder][member.id] = member
-        self.num_growing[remainder] += 1
+        self.num_growing[remainder] += self.blocks.num_full
+        if self.blocks.num_windowed and (num_left := self.blocks.window_rows - member.num_rows) > 0:
+            self.num_growing[remainder] += self.blocks.num_windowed
+            member.fills_at_step = step + num_left * self.blocks.block_size_tokens
+            self.fills.put(member.fills_at_step, member)
+
+    def _growth(self, member: BatchMember) -> int:
+        """Blocks of a running member's next row."""
+        rows = self._rows_of(member)
+        return self.blocks.decoding(rows + 1) - self.blocks.decoding(rows)
 
     def _has_room(self, member: BatchMember) -> bool:
-        """Whether the member still runs when a block has been made free for it."""
-        while not self.blocks.num_free and member.id in self.running:
+        """Whether the member still runs when blocks have been made free for it."""
+        while self.blocks.num_free < self._growth(member) and member.id in self.running:
             self._preempt(next(last for last in reversed(self.admitted.values()) if last not in self._lingering))
         return member.id in self.running
 
     def _make_scarce_room(self, growing: Sequence[BatchMember]) -> None:
         for member in growing:
             if self._has_room(member):
-                self.blocks.take(1)
-                member.num_blocks += 1
+                self.blocks.take(self._growth(member))
+                member.num_rows += 1
         for member in growing:
             if member.id in self.running:  # counted by blocks_of from now on
-                member.num_blocks -= 1
+                member.num_rows -= 1
 
     def blocks_of(self, member: BatchMember) -> int:
         """What it holds."""
+        return self.blocks.decoding(self._rows_of(member)) if member.id in self.running else member.num_blocks
+
+    def _rows_of(self, member: BatchMember) -> int:
         if member.grows_from_step is None or member.grows_from_step > self.grown_at:
-            return member.num_blocks
-        return member.num_blocks + (self.grown_at - member.grows_from_step) // self.blocks.block_size_tokens + 1
+            return member.num_rows
+        return member.num_rows + (self.grown_at - member.grows_from_step) // self.blocks.block_size_tokens + 1
 
     def _advance_prompts(self, last: LayerPass) -> None:
         if last.group.stop == self.num_layers:
@@ -346,8 +362,12 @@ class Batch:
         if member.grows_from_step is not None:
             remainder = member.grows_from_step % self.blocks.block_size_tokens
             del self._growing[remainder][member.id]
-            self.num_growing[remainder] -= 1
+            self.num_growing[remainder] -= self.blocks.num_full
             member.grows_from_step = None
+            if member.fills_at_step is not None:
+                self.num_growing[remainder] -= self.blocks.num_windowed
+                self.fills.remove(member.fills_at_step, member)
+                member.fills_at_step = None
         if self.running.pop(member.id, None) is None:
             self.in_flight.pop(member.id, None)
         else:
@@ -357,39 +377,3 @@ class Batch:
         self.blocks.release(member, member.num_blocks)
         member.num_blocks = 0
         del self.admitted[member.id]
-
-
-class Calendar:
-    """Members by step. Each is entered at most once at a time. `first` is the first step at which somebody stands,
-    NEVER where nobody does."""
-
-    __slots__ = ("_at", "_steps", "first")
-
-    def __init__(self) -> None:
-        self._at: dict[int, list[BatchMember]] = {}
-        self._steps: list[int] = []  # a heap
-        self.first = NEVER
-
-    def put(self, step: int, member: BatchMember) -> None:
-        if step not in self._at:
-            self._at[step] = []
-            heapq.heappush(self._steps, step)
-            self.first = self._steps[0]
-        self._at[step].append(member)
-
-    def take(self, step: int) -> Sequence[BatchMember]:
-        """Takes those of that step out of the calendar."""
-        taken = self._at.pop(step, ())
-        self._look()
-        return taken
-
-    def remove(self, step: int, member: BatchMember) -> None:
-        self._at[step].remove(member)
-        if not self._at[step]:
-            del self._at[step]
-            self._look()
-
-    def _look(self) -> None:
-        while self._steps and self._steps[0] not in self._at:
-            heapq.heappop(self._steps)
-        self.first = self._steps[0] if self._steps else NEVER

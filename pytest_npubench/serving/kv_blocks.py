@@ -19,9 +19,14 @@ class KvBlocks:
 
     A prompt of P tokens that generates n keeps at most P + n - 1 tokens: the last one is never fed back. state_blocks
     are what an admitted request takes beside its tokens, whatever their number: the states of layers that have no keys
-    and values. It is set before anybody arrives.
+    and values.
 
-    Worked number: 100 tokens in blocks of 16 hold ceil(100 / 16) = 7 blocks (Kwon et al. 2023, section 4.1).
+    A block may be of a group of layers, as in vLLM's hybrid KV cache manager: num_full groups keep all tokens of a
+    request, num_windowed those that a window reaches, and blocks that it has left hold the next tokens.
+    chunk_tokens: the most that a prompt advances at once; None: all. All of this is set before anybody arrives.
+
+    Worked numbers: 100 tokens in blocks of 16 hold ceil(100 / 16) = 7 blocks (Kwon et al. 2023, section 4.1). 1,000
+    tokens with one group of each kind and a window of 128 hold 63 + min(63, ceil(127 / 16) + 1 = 9) = 72.
     """
 
     def __init__(self, *, num_blocks: int, block_size_tokens: int) -> None:
@@ -32,14 +37,33 @@ class KvBlocks:
         self.block_size_tokens = block_size_tokens
         self.num_free = num_blocks
         self.state_blocks = 0
+        self.num_full, self.num_windowed, self.window = 1, 0, 1
+        self.chunk_tokens: int | None = None
 
     @property
     def capacity_tokens(self) -> int:
-        return self.num_blocks * self.block_size_tokens
+        return self.num_blocks * self.block_size_tokens // (self.num_full + self.num_windowed)
+
+    def rows_of(self, num_tokens: int) -> int:
+        """Blocks of a group that keeps all of so many tokens."""
+        return -(-num_tokens // self.block_size_tokens)
+
+    @property
+    def window_rows(self) -> int:
+        """Blocks that a window reaches at most, wherever it begins."""
+        return self.rows_of(self.window - 1) + 1
 
     def blocks_for(self, num_tokens: int) -> int:
-        """Blocks that a request of so many tokens holds."""
-        return self.state_blocks - (-num_tokens // self.block_size_tokens)
+        """Blocks that a request takes to prefill so many tokens: vLLM's SlidingWindowSpec has the bound of a chunk."""
+        rows = self.rows_of(num_tokens)
+        if not self.num_windowed:
+            return self.state_blocks + self.num_full * rows
+        most = rows if self.chunk_tokens is None else self.rows_of(self.window - 1 + self.chunk_tokens) + 1
+        return self.state_blocks + self.num_full * rows + self.num_windowed * min(rows, most)
+
+    def decoding(self, rows: int) -> int:
+        """Blocks that a request holds which decodes, with so many rows of tokens."""
+        return self.state_blocks + self.num_full * rows + self.num_windowed * min(rows, self.window_rows)
 
     def take(self, num_blocks: int) -> None:
         self.num_free -= num_blocks

@@ -16,8 +16,9 @@ class BatchMember:
 
     prompt_tokens are to be prefilled: the request's prompt, and what it had generated before a preemption.
     remaining_tokens were still to be generated when it was last admitted. segments are (first iteration, number of
-    tokens), one token an iteration. gives_from is the iteration of the open segment's first token. num_blocks were
-    taken when it was last admitted; from grows_from_step on it takes one more every block (Batch.blocks_of counts).
+    tokens), one token an iteration. gives_from is the iteration of the open segment's first token. num_blocks in
+    num_rows (KvBlocks.rows_of) were taken when it was last admitted; from grows_from_step on it takes one more row
+    every block (Batch.blocks_of counts), from fills_at_step on without blocks of layers with a window.
     """
 
     request: ServingRequest
@@ -27,10 +28,12 @@ class BatchMember:
     remaining_tokens: int
     prefilled_tokens: int = 0
     num_blocks: int = 0
+    num_rows: int = 0
     scheduled_at: int | None = None
     decodes_from_step: int = 0
     finishes_at_step: int = 0
     grows_from_step: int | None = None
+    fills_at_step: int | None = None
     gives_from: int | None = None
     segments: list[tuple[int, int]] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)

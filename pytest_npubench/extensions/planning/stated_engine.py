@@ -98,6 +98,7 @@ class EngineArguments:
     kv_tokens: Tokens | None = field(default=None, metadata=key("num_kv_tokens"))
     block_tokens: Tokens | None = field(default=None, metadata=key("block_size"))
     is_asynchronous: bool | None = field(default=None, metadata=key("async_scheduling"))
+    keeps_windows: bool | None = field(default=None, metadata=key("disable_hybrid_kv_cache_manager"))
 
     @property
     def kv_capacity_tokens(self) -> int | None:

@@ -64,7 +64,7 @@ class DecodeSide(Batch):
             return False
         member = BatchMember.of(arriving.request, arriving.dispatched_s)
         self.members[member.id] = self.in_flight[member.id] = member
-        self._hold(member, num_blocks)
+        self._hold(member, arriving.peak_kv_tokens)
         return True
 
     def join(self, request: int) -> None:

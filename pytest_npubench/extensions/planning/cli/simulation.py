@@ -19,6 +19,7 @@ from pytest_npubench.errors import ConfigError, WorkloadError
 if TYPE_CHECKING:
     from pytest_npubench.core.hardware import HardwareSpec
     from pytest_npubench.core.measurement import Request
+    from pytest_npubench.engines.kv_capacity import KvGroups
     from pytest_npubench.engines.shapes import DecoderShape
     from pytest_npubench.extensions.planning.measured_run import MeasuredRun
     from pytest_npubench.extensions.planning.pipeline import Pipeline
@@ -76,6 +77,8 @@ class System:
     """Of the model; None: not stated."""
     block_size_tokens: int = BLOCK_SIZE_TOKENS
     """Of a block of the KV cache."""
+    keeps_windows: bool = False
+    """Layers with a window keep all tokens."""
     prefill_devices: int | None = None
     """Of a replica's devices, under the policy disaggregated; None: half of them."""
 
@@ -93,7 +96,7 @@ class System:
     @property
     def most_tokens(self) -> int:
         """Of one request, prompt and answer together: what the model's context and the KV cache hold."""
-        room = self.kv_capacity_tokens - self.state_blocks * self.block_size_tokens
+        room = self.kv_capacity_tokens - replace(self, keeps_windows=True).state_blocks * self.block_size_tokens
         return min(room, self.context_tokens or room)
 
     @property
@@ -106,7 +109,16 @@ class System:
         tokens = state_tokens(
             self.shape, tensor_parallel=self.tensor_parallel, dtype=self.dtype, kv_dtype=self.kv_dtype
         )
+        if groups := self.kv_groups:
+            tokens *= groups.num_full + groups.num_windowed
         return -(-tokens // self.block_size_tokens)
+
+    @property
+    def kv_groups(self) -> KvGroups | None:
+        """Groups of layers that take blocks of their own; None: all layers keep all tokens."""
+        from pytest_npubench.engines.kv_capacity import kv_groups
+
+        return None if self.keeps_windows or self.shares_prefixes else kv_groups(self.shape)
 
     @property
     def num_sharing(self) -> int:
@@ -141,6 +153,7 @@ class System:
             num_sharing=self.num_sharing,
             cost=copy(self.cost) or self._measured_layers(),  # buckets remember the iteration before
             router=self.router,
+            frees_windows=self.kv_groups is not None,
         )
 
     def _measured_layers(self) -> StepCost | None:
@@ -179,7 +192,12 @@ class System:
                 keeps_preempted=self.keeps_blocks,
                 prefix_hit_fraction=self.prefix_hit_fraction,
             )
-        scheduler.batch.blocks.state_blocks = self.state_blocks
+        blocks = scheduler.batch.blocks
+        blocks.state_blocks = self.state_blocks
+        if groups := self.kv_groups:
+            blocks.num_full, blocks.num_windowed, blocks.window, _ = groups
+            chunk = scheduler.settings.get("chunk_size_tokens")
+            blocks.chunk_tokens = chunk * (1 + self.is_asynchronous) if isinstance(chunk, int) else None
         return scheduler
 
     def pipeline(self, policy: str, settings: Mapping[str, Setting], watch: SloWatch | None) -> Pipeline:
@@ -214,6 +232,9 @@ class System:
 
     @property
     def kv_blocks(self) -> int:
+        if groups := self.kv_groups:
+            values = self.kv_capacity_tokens * self.shape.kv_bytes_per_token(1)
+            return values // (groups.values * self.block_size_tokens)
         return self.kv_capacity_tokens // self.block_size_tokens
 
     def pools(self) -> tuple[System, System]:
@@ -238,7 +259,8 @@ class System:
         room = default_kv_capacity_tokens(
             self.shape, self.spec, tensor_parallel=devices, dtype=self.dtype, kv_dtype=self.kv_dtype
         )
-        return replace(self, tensor_parallel=devices, kv_capacity_tokens=min(room, self.kv_capacity_tokens))
+        capacity = min(room, self.kv_capacity_tokens)
+        return replace(self, tensor_parallel=devices, kv_capacity_tokens=capacity, keeps_windows=True)
 
 
 @no_collection(collects_before=False)

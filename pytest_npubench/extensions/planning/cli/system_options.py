@@ -43,6 +43,7 @@ class Stated:
     block_size_tokens: int | None = None
     keeps_blocks: bool | None = None
     is_asynchronous: bool | None = None
+    keeps_windows: bool | None = None
 
     def as_vllm(self) -> Stated:
         """With vLLM's defaults: what freed blocks hold is kept, and an iteration is planned ahead."""
@@ -84,7 +85,14 @@ def add_system_options(parser: argparse.ArgumentParser, *, hardware: str) -> Non
 
 
 def stated_by_run(engine: EngineArguments, shape: DecoderShape) -> Stated:
-    """vLLM shares the experts of a model over its replicas whether it splits their matrices or not."""
+    """vLLM shares the experts of a model over its replicas whether it splits their matrices or not, and a block of its
+    is of one group of layers."""
+    from pytest_npubench.engines.kv_capacity import kv_groups
+
+    capacity, blocks = engine.kv_capacity_tokens, engine.kv_blocks or engine.kv_blocks_wanted
+    if blocks and not engine.keeps_windows and (groups := kv_groups(shape)):
+        values = blocks * (engine.block_tokens or BLOCK_SIZE_TOKENS) * groups.values
+        capacity = values // shape.kv_bytes_per_token(1)
     return Stated(
         tensor_parallel=engine.tensor_parallel,
         pipeline_parallel=engine.pipeline_parallel,
@@ -92,7 +100,8 @@ def stated_by_run(engine: EngineArguments, shape: DecoderShape) -> Stated:
         is_expert_parallel=engine.data_parallel > 1 and not shape.is_dense,
         dtype=engine.dtype,
         kv_dtype=engine.kv_dtype,
-        kv_capacity_tokens=engine.kv_capacity_tokens,
+        kv_capacity_tokens=capacity,
+        keeps_windows=engine.keeps_windows,
         memory_fraction=engine.memory_fraction,
         block_size_tokens=engine.block_tokens,
         keeps_blocks=engine.keeps_blocks,
@@ -169,6 +178,7 @@ def system_of(arguments: argparse.Namespace, stated: Stated, *, may_exceed_memor
         block_size_tokens=block_size_tokens,
         is_capacity_guessed=is_guessed,
         seed=arguments.seed,
+        keeps_windows=bool(stated.keeps_windows),
         is_asynchronous=bool(stated.is_asynchronous),
         # the blocks of a preempted request are worth nothing without its states
         keeps_blocks=bool(stated.keeps_blocks) and not arguments.no_prefix_caching and not shape.state_bytes(1),

@@ -53,9 +53,10 @@ class VirtualExecutor:
         num_sharing: int = 1,
         cost: StepCost | None = None,
         router: ExpertRouter | None = None,
+        frees_windows: bool = False,
     ) -> None:
         """spec and what follows it are asked where there is no cost; num_sharing: replicas that share the experts;
-        router: in the place of the synthetic one."""
+        router: in the place of the synthetic one; frees_windows: layers with a window keep what it reaches alone."""
         self.num_layers = shape.num_layers
         self.kv_capacity_tokens = kv_capacity_tokens
         self.block_size_tokens = block_size_tokens
@@ -77,6 +78,9 @@ class VirtualExecutor:
         self._most_token_layers = kv_capacity_tokens * shape.num_layers
         self._expert_bytes = shape.expert_bytes(dtype_bytes(dtype))
         self._token_layer_bytes = shape.kv_bytes_per_token(dtype_bytes(kv_dtype or dtype)) / shape.num_layers
+        # of the layers' keys and values those with a window have as much as so many layers have on average
+        windowed = sum(layer.cached_values for layer in shape.all_layers if frees_windows and layer.window)
+        self._windowed_layers = windowed / max(1, shape.kv_bytes_per_token(1)) * shape.num_layers
         self._state_bytes = shape.state_bytes(dtype_bytes(dtype))
         self._hidden_bytes = HIDDEN_STATES_PER_TOKEN * shape.hidden * dtype_bytes(dtype)
 
@@ -140,6 +144,8 @@ class VirtualExecutor:
             keys_s, growth_s = keys_s * share, growth_s * share
         kv_bytes = self._kv_bytes()
         kv_growth = num_rows * self.num_layers * self._token_layer_bytes
+        if self._windowed_layers:
+            kv_growth -= (num_rows - tokens.window_growth) * self._windowed_layers * self._token_layer_bytes
         each = None
         if self._router is None:
             step_s = cost.bases_s[num_rows + padding, 0] + keys_s
@@ -193,9 +199,15 @@ class VirtualExecutor:
 
     def _kv_bytes(self) -> float:
         """On the device. Requests that were admitted and have not run share what is not held twice yet."""
-        token_layers = self._tokens.token_layers - self._shared_layers
+        token_layers = self._token_layers()
         states_bytes = self._tokens.num_requests * self._state_bytes if self._state_bytes else 0.0
         return states_bytes + (token_layers * self._token_layer_bytes if token_layers > 0 else 0.0)
+
+    def _token_layers(self) -> float:
+        token_layers = self._tokens.token_layers - self._shared_layers
+        return (
+            token_layers - self._tokens.passed_tokens * self._windowed_layers if self._windowed_layers else token_layers
+        )
 
     def work(self, plan: IterationPlan) -> tuple[StepWork, int]:
         """What a plan asks of the device, and the experts that it activates, padding rows not counted. The rows have
@@ -249,7 +261,7 @@ class VirtualExecutor:
         return real, self._router.activations(self._iteration, first, stop, num_rows + padding, prefill)
 
     def _check_capacity(self) -> None:
-        token_layers = self._tokens.token_layers - self._shared_layers
+        token_layers = self._token_layers()
         if token_layers > self._most_token_layers:
             raise MeasurementError(
                 f"keys and values of {token_layers / self.num_layers:.0f} tokens; the device holds "

@@ -35,6 +35,7 @@ class HeldTokens:
         self._contexts: dict[int, int] = {}  # of all others whose prompt has left the last layer
         self._prefilled: dict[int, int] = {}  # token-layers of all others
         self._cached: dict[int, int] = {}  # tokens of a prompt that were in the cache
+        self._passed: dict[int, int] = {}  # tokens of a prompt that no window reaches any more
         self._hidden: dict[int, int] = {}  # tokens whose hidden states wait between two layers
         self._full_at: dict[int, int] = {}  # the iteration in which a row of the batch reaches the window
         self._num_full_at: Counter[int] = Counter()
@@ -43,6 +44,13 @@ class HeldTokens:
     def num_requests(self) -> int:
         """How many hold something."""
         return len(self._origins) + len(self._prefilled)
+
+    @property
+    def passed_tokens(self) -> int:
+        """Tokens that a layer with a window need not keep."""
+        if self._window is None:
+            return 0
+        return sum(self._passed.values()) + self.context_tokens - self.window_tokens
 
     @property
     def longest_context(self) -> int:
@@ -92,6 +100,8 @@ class HeldTokens:
         token_layers = (cached + num_tokens) * (group.stop - group.first)
         self.token_layers += token_layers
         self._prefilled[request] = token_layers if before is None else before + token_layers
+        if self._window is not None and first_token >= self._window:
+            self._passed[request] = first_token - self._window + 1
         if self._hidden:
             self.hidden_tokens -= self._hidden.pop(request, 0)
         if group.stop == self._num_layers:
@@ -118,6 +128,7 @@ class HeldTokens:
         """Free all that a request holds; nothing happens where it holds nothing."""
         if self._cached:
             self._cached.pop(request, None)
+        self._passed.pop(request, None)
         if request in self._origins:
             self.token_layers -= self._leave(request) * self._num_layers
             self._decoding = None  # the next batch differs, whatever tuple it comes in
@@ -143,6 +154,7 @@ class HeldTokens:
 
     def _join(self, request: int) -> None:
         context = self._contexts.pop(request, None)
+        self._passed.pop(request, None)
         layers = self._prefilled.pop(request, 0)
         if context is None or layers != context * self._num_layers:
             raise MeasurementError(

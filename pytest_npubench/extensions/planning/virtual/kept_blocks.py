@@ -67,7 +67,7 @@ class KeptBlocks(KvBlocks):
     def admit(self, member: BatchMember, num_blocks: int) -> int:
         num_tokens = self.cached_tokens(member)
         if self._left.pop(member.id, None) is not None:
-            self._num_back -= num_tokens // self.block_size_tokens
+            self._num_back -= self.decoding(num_tokens // self.block_size_tokens)
         self.take(num_blocks)
         return num_tokens
 
@@ -75,6 +75,7 @@ class KeptBlocks(KvBlocks):
         if self._keeps_preempted:
             self._left[member.id] = LeftBlocks(
                 num_full=num_tokens // self.block_size_tokens,
-                num_freed=num_blocks,
+                # each block that is taken costs a row, whatever layers it was of
+                num_freed=self.rows_of(num_tokens) if self.num_windowed else num_blocks,
                 num_taken_before=self.num_taken + self.num_free,
             )

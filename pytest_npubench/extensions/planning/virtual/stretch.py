@@ -49,9 +49,10 @@ class DecodeStretch(NamedTuple):
 def num_steady(batch: Batch) -> int:
     """How many iterations that only decode may follow one another from this one on, for which there is room, before a
     request ends or lacks a block."""
-    most, num_free = batch.finishes.first - batch.step, batch.blocks.num_free
-    # a row takes at most one block in as many steps as a block has tokens
-    at_most = len(batch.running) * (most // batch.blocks.block_size_tokens + 1)
+    blocks = batch.blocks
+    most, num_free = min(batch.finishes.first, batch.fills.first) - batch.step, blocks.num_free
+    # a row takes a block of each group at most in as many steps as a block has tokens
+    at_most = len(batch.running) * (blocks.num_full + blocks.num_windowed) * (most // blocks.block_size_tokens + 1)
     if at_most <= num_free or _blocks_of_steps(batch, most) <= num_free:
         return most
     return next(number for number in range(1, most) if _blocks_of_steps(batch, number + 1) > num_free)
