@@ -3,7 +3,8 @@
     capacity = (memory x devices x USABLE_FRACTION - weights) / key-value bytes of a token
 
 Replicas that share their experts each hold their part of those, and all other weights. Of a pipeline each stage holds
-its layers, the first one the embedding and the last one the output's projection; the fullest stage decides.
+its layers with their states, the first one the embedding and what is beside the decoder, the last one the output's
+projection and drafts; the fullest stage decides.
 
 Worked example: qwen3-30b-a3b in bf16 on two H100s of 80 GB: (160e9 x 0.9 - 61.0642e9) / 98,304 = 843,666 tokens.
 """
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import ceil, gcd
+from math import ceil, gcd, inf
 from typing import NamedTuple
 
 from pytest_npubench.core.figures import DTYPES
@@ -38,13 +39,22 @@ def kv_copies(shape: DecoderShape, tensor_parallel: int) -> float:
     return max(1.0, tensor_parallel / shape.num_kv_heads)
 
 
-def state_tokens(shape: DecoderShape, *, tensor_parallel: int, dtype: str, kv_dtype: str | None = None) -> int:
-    """Tokens of keys and values that take as much memory as what a request keeps whatever its length.
+def state_tokens(
+    shape: DecoderShape, *, tensor_parallel: int, dtype: str, kv_dtype: str | None = None, num_stages: int = 1
+) -> int:
+    """Tokens of keys and values that take as much memory as what a request keeps whatever its length. All stages
+    have as many blocks as the fullest one (vLLM's get_kv_cache_configs), so that the one with the most states beside
+    its keys and values decides; those without any are left out.
 
     Worked example: Qwen3.5-35B-A3B's states of 64.9 MB (30 layers, in fp32) are 3,169 tokens of 20,480 bytes in bf16.
     """
-    token_bytes = shape.kv_bytes_per_token(dtype_bytes(kv_dtype or dtype)) * kv_copies(shape, tensor_parallel)
-    return ceil(shape.state_bytes(dtype_bytes(dtype)) / token_bytes)
+    each, copies = dtype_bytes(kv_dtype or dtype), kv_copies(shape, tensor_parallel)
+    stages = [stage for stage, _ in stage_shapes(shape, num_stages)]
+    return max(
+        ceil(stage.state_bytes(dtype_bytes(dtype)) / (token_bytes * copies))
+        for stage in stages
+        if (token_bytes := stage.kv_bytes_per_token(each))
+    )
 
 
 class KvGroups(NamedTuple):
@@ -95,7 +105,16 @@ def stage_shapes(shape: DecoderShape, number: int) -> Sequence[tuple[DecoderShap
     if number == 1:
         return ((shape, 1 if shape.tied_embeddings else 2),)
     return tuple(
-        (replace(shape, num_layers=stop - first, layers=layers[first:stop]), (first == 0) + (stop == len(layers)))
+        (
+            replace(
+                shape,
+                num_layers=stop - first,
+                layers=layers[first:stop],
+                other_parameters=0 if first else shape.other_parameters,
+                draft_parameters=shape.draft_parameters if stop == len(layers) else 0,
+            ),
+            (first == 0) + (stop == len(layers)),
+        )
         for first, stop in stages
     )
 
@@ -126,13 +145,13 @@ def default_kv_capacity_tokens(
         tables = (num_tables - (1 if stage.tied_embeddings else 2)) * stage.head_bytes(each)
         weight_bytes = stage.weight_bytes(each) + tables - experts * (num_sharing - 1) / num_sharing
         token_bytes = stage.kv_bytes_per_token(dtype_bytes(kv_dtype or dtype)) * kv_copies(shape, tensor_parallel)
-        if token_bytes:  # a stage of layers with states alone keeps none
-            rooms.append(((usable_bytes - weight_bytes) / token_bytes, weight_bytes))
+        room_bytes = usable_bytes - weight_bytes
+        # a stage of layers with states alone keeps no tokens, and its weights want room all the same
+        rooms.append((room_bytes / token_bytes if token_bytes else room_bytes * inf, weight_bytes))
     room, weight_bytes = min(rooms)
-    capacity = int(room)
-    if capacity < 1:
+    if room < 1:
         raise ConfigError(
             f"{shape.name} in {dtype} has {weight_bytes / 1e9:.1f} GB of weights; {tensor_parallel} x {spec.name} can "
             f"use {usable_bytes / 1e9:.1f} GB ({usable_fraction:.0%} of its memory); want more devices or fewer bytes"
         )
-    return capacity
+    return int(room)

@@ -14,8 +14,8 @@ from serving.runs import loads, requests
 from pytest_npubench.core.figures import Figure, Network
 from pytest_npubench.core.hardware import HardwareSpec
 from pytest_npubench.core.hardware_reader import default_directory
-from pytest_npubench.engines.kv_capacity import default_kv_capacity_tokens, stage_layers
-from pytest_npubench.engines.shapes import decoder_shape
+from pytest_npubench.engines.kv_capacity import default_kv_capacity_tokens, stage_layers, stage_shapes, state_tokens
+from pytest_npubench.engines.shapes import DecoderShape, decoder_shape
 from pytest_npubench.errors import ConfigError
 from pytest_npubench.extensions.planning.pipeline import Pipeline
 from pytest_npubench.extensions.planning.replicas import Replica, SimulatedResult, serve_at_their_pace
@@ -258,3 +258,55 @@ def test_the_fullest_stage_says_how_much_the_cache_holds() -> None:
     tied = decoder_shape("llama-3.2-1b")
     both = [default_kv_capacity_tokens(tied, H100, tensor_parallel=1, dtype="bf16", num_stages=n) for n in (1, 2)]
     assert both[1] < 2 * both[0] + tied.num_parameters  # the table lies twice
+
+
+def hybrid(number: int, *, every: int, state: int = 6_000_000) -> DecoderShape:
+    """Layers of qwen3-8b, of which one in so many has attention, and the others have states."""
+    shape = decoder_shape("qwen3-8b")
+    full = shape.all_layers[0]
+    states = replace(full, kv_values=0, state_values=state)
+    layers = tuple(full if index % every == 0 else states for index in range(number))
+    return replace(shape, num_layers=number, layers=layers, other_parameters=7, draft_parameters=11)
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 5])
+def test_every_weight_is_on_one_stage(number: int) -> None:
+    shape = hybrid(23, every=4)
+    stages = [stage for stage, _ in stage_shapes(shape, number)]
+    assert [layer for stage in stages for layer in stage.all_layers] == list(shape.layers)
+    tables = sum(tables for _, tables in stage_shapes(shape, number))
+    both = 2 * shape.vocab_size * shape.hidden
+    assert (
+        sum(stage.num_parameters - both - shape.hidden for stage in stages)
+        == shape.num_parameters - both - shape.hidden
+    )
+    assert sum(stage.draft_parameters for stage in stages) == 11
+    assert tables == 2
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 5])
+@pytest.mark.parametrize("every", [2, 4])
+def test_what_is_admitted_fits_every_stage(number: int, every: int) -> None:
+    """Layer by layer: the fullest stage says how many tokens each has blocks for, and as many requests are admitted as
+    fit the stage with the most states beside its tokens."""
+    shape, num_tokens, free_tokens, fits = hybrid(20, every=every), 4000, [], []
+    capacity = default_kv_capacity_tokens(shape, H100, tensor_parallel=1, dtype="bf16", num_stages=number)
+    for index, (first, stop) in enumerate(stage_layers(20, number)):
+        free = 0.9 * 80e9 - 2 * shape.hidden - (2 * 7 if not index else 0) - (2 * 11 if index == number - 1 else 0)
+        free -= 2 * shape.vocab_size * shape.hidden * ((not index) + (index == number - 1))
+        token = state = 0
+        for layer in shape.layers[first:stop]:
+            free -= 2 * (layer.shared_parameters + layer.small_parameters)
+            token, state = token + 2 * layer.kv_values, state + 2 * layer.state_values
+        free_tokens.append(int(free / token))
+        fits.append(capacity * token // (-(-state // token) * token + num_tokens * token))
+    assert capacity == min(free_tokens)
+    of_states = state_tokens(shape, tensor_parallel=1, dtype="bf16", num_stages=number)
+    assert capacity // (num_tokens + of_states) == min(fits)
+
+
+def test_weights_that_do_not_fit_a_stage_of_states_are_refused() -> None:
+    shape = hybrid(4, every=4)
+    heavy = tuple(replace(layer, dense_parameters=0 if layer.kv_values else 10**11) for layer in shape.layers)
+    with pytest.raises(ConfigError, match="GB of weights"):
+        default_kv_capacity_tokens(replace(shape, layers=heavy), H100, tensor_parallel=1, dtype="bf16", num_stages=4)

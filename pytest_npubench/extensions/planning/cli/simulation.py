@@ -107,7 +107,11 @@ class System:
         if not self.shape.layers:
             return 0
         tokens = state_tokens(
-            self.shape, tensor_parallel=self.tensor_parallel, dtype=self.dtype, kv_dtype=self.kv_dtype
+            self.shape,
+            tensor_parallel=self.tensor_parallel,
+            dtype=self.dtype,
+            kv_dtype=self.kv_dtype,
+            num_stages=self.pipeline_parallel,
         )
         if groups := self.kv_groups:
             tokens *= groups.num_full + groups.num_windowed
