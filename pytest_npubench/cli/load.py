@@ -214,9 +214,12 @@ def _swept(arguments: argparse.Namespace) -> dict[str, Any]:
         detail = CapacityDetail.of(arguments.workload, slo, target, capacity, made.blocks)
         answer = {**asked.facts(arguments), **_sweep_outcome(made, capacity, detail, watches)}
         if file:
-            (_, server), *facts = heading(answer)
-            charts, title = swept_charts(detail), "Latency and attainment"
-            file.write(command_page("npubench load --sweep", server, facts, title, charts).encode())
+            facts, charts = heading(answer), swept_charts(detail)
+            capacity_text = next(words for name, words in facts if name == "capacity")
+            doubt_first = sorted(facts, key=lambda fact: fact[0] != "client")
+            others = [fact for fact in doubt_first if fact[0] != "capacity"]
+            headline, title = f"capacity {capacity_text}", "Latency and attainment"
+            file.write(command_page("npubench load --sweep", headline, others, title, charts).encode())
     return answer
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pytest_npubench.core.plain_table import PlainTable, cell, plain_console, written
-from pytest_npubench.reports.number_text import figures, milliseconds, plain
+from pytest_npubench.reports.number_text import figures, milliseconds, plain, time
 
 NARROWEST = 100
 TIMES = ("ttft_mean_s", "ttft_p99_s", "tbt_p99_s", "e2e_mean_s")
@@ -79,7 +79,7 @@ def _limits_text(answer: Mapping[str, Any]) -> str:
     attained = next(metric["value"] for metric in answer["metrics"] if metric["name"] == "slo_attainment")
     outcome = "attained" if answer["attained"] else "missed"
     return (
-        f"TTFT {slo['ttft_s']:g} s and every TBT {slo['tbt_s'] * 1e3:g} ms: {outcome} "
+        f"TTFT {time(slo['ttft_s'])} and every TBT {time(slo['tbt_s'])}: {outcome} "
         f"({attained:.2%} of the arrived requests, {slo['attainment']:.0%} wanted)"
     )
 
@@ -110,9 +110,9 @@ def _of_sweep(answer: Mapping[str, Any]) -> list[tuple[str, str]]:
     at_knee = next(row for row in answer["rates"] if row["rate_per_s"] == answer["knee_rate_per_s"])
     ttft, e2e, knee_e2e = figures([alone["ttft_mean_s"], alone["e2e_mean_s"], at_knee["e2e_mean_s"]], "s")
     rate = "" if capacity["rate_per_s"] is None else f"{plain(capacity['rate_per_s'])} requests/s, 95 % interval "
-    tbt_ms, wanted = slo["tbt_s"] * 1e3, f"{slo['attainment']:.0%} wanted"
+    wanted = f"{slo['attainment']:.0%} wanted"
     return [
-        ("SLO", f"TTFT {slo['ttft_s']:g} s and every TBT {tbt_ms:g} ms: {wanted}"),
+        ("SLO", f"TTFT {time(slo['ttft_s'])} and every TBT {time(slo['tbt_s'])}: {wanted}"),
         ("alone", f"TTFT {ttft} and E2E {e2e} on average"),
         ("at once", f"{plain(at_once['answered_per_s'])} requests/s, {plain(at_once['output_tokens_per_s'])} tokens/s"),
         ("capacity", f"{rate}{_interval(capacity['interval'])}"),

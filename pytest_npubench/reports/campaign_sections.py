@@ -21,7 +21,7 @@ from pytest_npubench.store.journal_reader import Journal
 from pytest_npubench.verdict.case_record import CaseRecord, Cases
 from pytest_npubench.verdict.result import Metric
 
-OWN = "One mark a sample of each callable, in milliseconds on a logarithmic axis; the open diamond is the median."
+OWN = "One mark a sample of each callable, on a logarithmic axis; the open diamond is the median."
 MAX_OWN, MAX_SAMPLES = 100, 60
 MOST_LEARNT = 4
 MAX_WHOLE = 100

@@ -21,7 +21,7 @@ MAX_ROWS = 16
 
 def comparison_page(comparison: Comparison) -> str:
     counts = Counter(row.kind for row in comparison.counted)
-    rows = [*comparison.canaries, *comparison.answers, *comparison.rows]
+    rows = sorted([*comparison.canaries, *comparison.answers, *comparison.rows], key=lambda row: _order(row.kind))
     common = shared(row.verdict.reason for row in rows)
     page = (
         environment()
@@ -30,11 +30,14 @@ def comparison_page(comparison: Comparison) -> str:
             comparison=comparison,
             headline=_headline(comparison, counts),
             tone="bad" if comparison.regressed else "neutral" if comparison.num_undecided else "good",
-            counts=[(kind.value, tone_of(kind), number) for kind, number in counts.items()],
+            counts=[
+                (kind.value, tone_of(kind), number)
+                for kind, number in sorted(counts.items(), key=lambda count: _order(count[0]))
+            ],
             whole=[
                 *((row.name, row.verdict) for row in comparison.answers if row.kind is VerdictKind.REGRESSED),
                 *([("canary kernels", comparison.canary)] if comparison.canary else []),
-                *comparison.suites,
+                *((f"all cases ({name})", verdict) for name, verdict in comparison.suites),
             ],
             regressed=_regressed(comparison),
             picture=_picture(comparison.counted),
@@ -45,6 +48,11 @@ def comparison_page(comparison: Comparison) -> str:
         )
     )
     return page.encode("utf-8", errors="replace").decode("utf-8")
+
+
+def _order(kind: VerdictKind) -> int:
+    """The place of a verdict: what regressed stands first, what improved next."""
+    return {VerdictKind.REGRESSED: 0, VerdictKind.IMPROVED: 1}.get(kind, 2)
 
 
 def _headline(comparison: Comparison, counts: Counter[VerdictKind]) -> str:

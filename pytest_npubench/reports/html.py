@@ -7,6 +7,7 @@ the templates escape all text, and reports/svg.py that of charts.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,6 +22,9 @@ from pytest_npubench.reports.svg import draw
 from pytest_npubench.store.baselines import Baselines
 from pytest_npubench.store.journal_reader import Journal
 from pytest_npubench.verdict.case_record import Cases
+
+_UNIT = re.compile(r"(?<=\d) (?=(%|[kMGTµmn]?[sBWJ]|[KMGT]iB|[MG]?Hz|min|h|\w+/s)(?![\w-]))")
+"""The space between a number and its unit, where no line may end."""
 
 
 def render_html(
@@ -85,6 +89,7 @@ def environment() -> jinja2.Environment:
         loader=jinja2.PackageLoader("pytest_npubench.reports", "templates"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
+        finalize=lambda value: _UNIT.sub("\u00a0", value) if type(value) is str else value,
         trim_blocks=True,
         lstrip_blocks=True,
     )

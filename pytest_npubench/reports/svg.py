@@ -31,15 +31,17 @@ from pytest_npubench.reports.svg_parts import (
     LINE_HEIGHT,
     OPEN,
     SYMBOL_PATHS,
+    WIDEST,
     WIDTH,
     circle,
+    fitted,
     legend_entries,
 )
 from pytest_npubench.reports.svg_parts import escaped as _text
 
 PLOT_HEIGHT = 230.0
-ROW_HEIGHT, BAR_HEIGHT = 30.0, 15.0
-BOXES_HEIGHT, BOXES_TOP = 92.0, 17.0
+ROW_HEIGHT, BAR_HEIGHT = 36.0, 15.0
+BOXES_HEIGHT, BOXES_TOP = 95.0, 20.0
 """Of a row with boxes, and what its name takes of it."""
 MAX_TITLES = 400
 """Of a series: more marks are one path, whose numbers stand in the table alone."""
@@ -81,7 +83,7 @@ def draw(figure: DrawnFigure | CellGrid, *, label: str) -> str:
     bottom = top + (row_height * len(rows) if rows else PLOT_HEIGHT)
     y_scale = _scale(figure.y, _values(figure, "y"), *((top, bottom) if rows else (bottom, top)))
     y_ticks = [] if rows else _ticks(y_scale, 6)
-    left = 6.0 if rows else 12 + CHARACTER * max((len(text) for _, text in y_ticks), default=1)
+    left = 6.0 if rows else 10 + WIDEST * max((len(text) for _, text in y_ticks), default=1)
     x_scale = _scale(figure.x, _values(figure, "x"), left, WIDTH - 12)
     height = bottom + LINE_HEIGHT * (2.2 if figure.x.title else 1.4)
     parts = [
@@ -195,21 +197,21 @@ def _frame(figure: DrawnFigure, x: Scale, y: Scale, y_ticks: Sequence[tuple[floa
     yield from _diagonal(figure, x, y)
     last = -WIDTH
     for at, text in x_ticks:
-        width = CHARACTER * len(text)
+        width = WIDEST * len(text)
         middle = min(max(at, width / 2), WIDTH - width / 2)
         if middle - width / 2 > last + 6:
             yield f'<text x="{middle:.1f}" y="{bottom + 15:.1f}" text-anchor="middle">{_text(text)}</text>'
             last = middle + width / 2
     last = bottom + LINE_HEIGHT
     for at, text in sorted(y_ticks, reverse=True):
-        if last - at >= 13:
+        if last - at >= LINE_HEIGHT - 2:
             yield f'<text x="{x.start - 5:.1f}" y="{at + 4:.1f}" text-anchor="end">{_text(text)}</text>'
             last = at
     if figure.y.title:
         yield f'<text class="name" x="2" y="{top - 9:.1f}">{_named(figure.y.title)}</text>'
     if figure.x.title:
         middle = (x.start + x.end) / 2
-        yield f'<text class="name" x="{middle:.1f}" y="{bottom + 33:.1f}" text-anchor="middle">{_named(figure.x.title)}'
+        yield f'<text class="name" x="{middle:.1f}" y="{bottom + 35:.1f}" text-anchor="middle">{_named(figure.x.title)}'
         yield "</text>"
 
 
@@ -240,7 +242,8 @@ def _row_names(y: Scale, row_height: float) -> Iterator[str]:
     for name in y.axis.names if y.start < y.end else ():
         at = y.position(name)
         if at is not None:
-            yield f'<text class="row" x="4" y="{at - row_height / 2 + 11:.1f}">{_text(name)}</text>'
+            attributes = f'x="4" y="{at - row_height / 2 + 14:.1f}"{fitted(name, WIDTH - 8)}'
+            yield f'<text class="row" {attributes}>{_text(name)}</text>'
 
 
 def _drawn(figure: DrawnFigure, x: Scale, y: Scale, row_height: float) -> Iterator[str]:
@@ -297,9 +300,12 @@ def _boxes(series: DrawnSeries, x: Scale, y: Scale, row_height: float) -> Iterat
         box = f'x="{start:.1f}" y="{up:.1f}" width="{width:.1f}" height="{height * (down[1] - down[0]):.1f}"'
         yield f"<rect{style} {box}>{_title(series, value, name, index)}</rect>"
         text = series.labels[index] if index < len(series.labels) else ""
-        if text and CHARACTER * len(text) + 2 <= width and height * (down[1] - down[0]) >= 9:
+        if text and 12 * CHARACTER * len(text) + 2 <= width and height * (down[1] - down[0]) >= 9:
             at = top + height * (down[0] + down[1]) / 2 + 4
-            yield f'<text class="in" x="{start + width / 2:.1f}" y="{at:.1f}" text-anchor="middle">{_text(text)}</text>'
+            attributes = (
+                f'x="{start + width / 2:.1f}" y="{at:.1f}"{fitted(text, width, height * (down[1] - down[0]) + 1)}'
+            )
+            yield f'<text class="in" {attributes} text-anchor="middle">{_text(text)}</text>'
 
 
 def _path(series: DrawnSeries, x: Scale, y: Scale) -> Iterator[str]:

@@ -10,15 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pytest_npubench.reports.plot_parts import BLUE, ORANGE, Cell, CellGrid
-from pytest_npubench.reports.svg_parts import CHARACTER, LINE_HEIGHT, WIDTH, escaped
+from pytest_npubench.reports.svg_parts import LINE_HEIGHT, WIDEST, WIDTH, escaped, fitted
 
 SHADED_HEIGHT, SHARED_HEIGHT, BAR_HEIGHT = 20.0, 34.0, 11.0
 BAR_WIDTH, SHARES_TEXT = 0.6, 9.2
 """Of a cell; its shares in numbers stand beside it."""
 GAP = 1.5
-LARGEST_TEXT = 12.0
-LEGEND_CHARACTER = 1.2 * CHARACTER
-"""At the 14 units of height that a phone has."""
+LARGEST_TEXT = 14.0
 FAINTEST, STRONGEST = 0.05, 0.7
 """Opacity of the hue: beyond, text on it reads badly on one of the grounds."""
 NUM_SAMPLES = 5
@@ -26,7 +24,7 @@ NUM_SAMPLES = 5
 
 def draw_cells(grid: CellGrid, *, label: str) -> str:
     """The SVG element; `label` is what a screen reader says of it."""
-    left = 8 + CHARACTER * max(len(name) for name in (grid.rows_title, *grid.rows))
+    left = 8 + WIDEST * max(len(name) for name in (grid.rows_title, *grid.rows))
     width = (WIDTH - 2 - left) / max(1, len(grid.columns))
     legend = [*_shades(grid), *_parts(grid)]
     top = LINE_HEIGHT * (3.2 if legend else 2.0)
@@ -81,9 +79,8 @@ def _text(
     text: str, x: float, y: float, room: float, *, kind: str = "", anchor: str = "middle", largest: float = LARGEST_TEXT
 ) -> str:
     """Writes text as large as it can be in that room, with a little left at its sides."""
-    size = min(largest, 12 * 0.94 * room / (CHARACTER * max(1, len(text))))
     style = f' class="{kind}"' if kind else ""
-    attributes = f'x="{x:.1f}" y="{y:.1f}" font-size="{size:.1f}" text-anchor="{anchor}"'
+    attributes = f'x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{fitted(text, room, largest)}'
     return f'<text{style} {attributes} stroke="none" pointer-events="none">{escaped(text)}</text>'
 
 
@@ -92,7 +89,7 @@ def _shades(grid: CellGrid) -> Iterator[str]:
         return
     low, high = grid.shades
     yield f'<text x="2" y="12">{escaped(low)}</text>'
-    start = 8 + LEGEND_CHARACTER * len(low)
+    start = 8 + WIDEST * len(low)
     for sample in range(NUM_SAMPLES):
         strength = FAINTEST + (STRONGEST - FAINTEST) * sample / (NUM_SAMPLES - 1)
         box = f'x="{start + 20 * sample:.1f}" y="2" width="20" height="12"'
@@ -105,4 +102,4 @@ def _parts(grid: CellGrid) -> Iterator[str]:
     for name, color, pattern in zip(grid.parts or (), (BLUE, ORANGE), ("", " class='hatched'"), strict=False):
         yield f'<rect{pattern} x="{x:.1f}" y="3" width="18" height="10" fill="{color}" stroke="{color}"/>'
         yield f'<text x="{x + 24:.1f}" y="12">{escaped(name)}</text>'
-        x += 38 + LEGEND_CHARACTER * len(name)
+        x += 38 + WIDEST * len(name)

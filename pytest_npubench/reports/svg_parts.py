@@ -12,9 +12,12 @@ from html import escape
 from pytest_npubench.reports.plot_parts import DrawnFigure, DrawnSeries, Shape
 
 WIDTH = 500.0
-CHARACTER = 6.6
-"""Widest mean width of a character of an axis, at 12 units of height."""
-LINE_HEIGHT = 18.0
+PHONE_TEXT = 17.5
+"""Units of height of letters on a phone, whose screen shrinks a chart most: there is room for them everywhere."""
+CHARACTER = 0.55
+"""Widest mean width of a character of an axis, as a part of its height."""
+WIDEST = CHARACTER * PHONE_TEXT
+LINE_HEIGHT = 20.0
 MAX_CATEGORY = 60
 DASHES = {"dash": "6 4", "dot": "2 3"}
 
@@ -25,6 +28,12 @@ def escaped(text: object) -> str:
     if not words.isprintable():
         words = "".join(one if one.isprintable() or one == " " else "\ufffd" for one in words)
     return escape(words)
+
+
+def fitted(text: str, width: float, height: float = PHONE_TEXT) -> str:
+    """Returns the style of a text that is as large as others, or as has room in so many units."""
+    most = min(0.94 * width / (CHARACTER * max(1, len(text))), height)
+    return "" if most >= PHONE_TEXT else f' style="--most:{most:.1f}px"'
 
 
 def circle(x: float, y: float, r: float) -> str:
@@ -80,7 +89,7 @@ def legend_entries(figure: DrawnFigure) -> list[tuple[float, int, str]]:
         if not series.in_legend:
             continue
         name = series.name if len(series.name) <= MAX_CATEGORY else f"{series.name[: MAX_CATEGORY - 1]}…"
-        width = 30 + 1.15 * CHARACTER * len(name)
+        width = 26 + WIDEST * len(name)
         if across > 4 and across + width > WIDTH:
             across, row = 4.0, row + 1
         down = LINE_HEIGHT * row + 11

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -127,6 +128,10 @@ def test_json_and_page(call: Run, old: Path, new: Path, tmp_path: Path) -> None:
     _, _, rest = page.read_text(encoding="utf-8").partition('<ol class="failing"')
     assert f"<li>{SLOW} tbt_s " in rest.partition("</ol>")[0]
     assert "(8 sessions, 20" in page.read_text(encoding="utf-8")
+    text = page.read_text(encoding="utf-8")
+    assert "all cases (s): unchanged" in text
+    assert re.findall(r"<strong>\d+</strong> (\w+)", text)[0] == "regressed"
+    assert text.index(">regressed</td>") < text.index(">unchanged</td>")
     assert "No such file" in call("compare", old, new, "--json", "-o", tmp_path / "none" / "p.html").err
 
 

@@ -126,7 +126,7 @@ def test_the_table_says_who_was_asked_and_what_came_out(load):
         "server     m by vllm 0.32.0 at http://127.0.0.1",
         "failed     none",
         "counted    8 by running usage",
-        "SLO        TTFT 20 s and every TBT 10000 ms: attained (100.00% of the arrived requests, 90% wanted)",
+        "SLO        TTFT 20 s and every TBT 10 s: attained (100.00% of the arrived requests, 90% wanted)",
         "ttft_mean_s",
         "tbt_worst_s",
         "loop_stall_p99_s",
@@ -164,6 +164,7 @@ def test_a_sweep_finds_where_a_server_has_too_few_slots(load, tmp_path):
     assert "capacity   below " in found.out
     assert "in 1 runs, below 90%" in found.out
     assert "…" not in found.out, "100 columns are enough"
+    assert '<h1 class="neutral">capacity below ' in page.read_text(encoding="utf-8")
     assert "Latency against throughput" in page.read_text(encoding="utf-8")
     assert "SLO attainment by rate" in page.read_text(encoding="utf-8")
 

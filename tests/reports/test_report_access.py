@@ -51,6 +51,13 @@ CONTRAST = """(() => {
 })()"""
 
 
+LETTERS_PX = """(() => {
+  const sizes = [...document.querySelectorAll("svg.chart text:not([style])")]  // a name that is too long is smaller
+    .map((one) => one.getScreenCTM().a * parseFloat(getComputedStyle(one).fontSize));
+  return [Math.min(...sizes), Math.max(...sizes)];
+})()"""
+
+
 @pytest.fixture(scope="module")
 def text(run: Rendered) -> str:
     return page_text(run)
@@ -156,6 +163,9 @@ def test_text_stands_out_and_nothing_is_wider_than_the_window(page: Page, path: 
     assert page.value("document.documentElement.scrollWidth") <= width
     assert page.value(TOO_WIDE) == []
     assert page.value(CONTRAST) == []
+    smallest, largest = page.value(LETTERS_PX)
+    assert 12 <= smallest <= largest <= 15.01  # as the page's smallest and its own text
+    assert not re.search(r"\d (%|ms\b)", page.value("document.body.innerText"))  # no line ends before a unit
 
 
 def test_paper_has_all_of_it_in_black_on_white(page: Page, path: Path) -> None:

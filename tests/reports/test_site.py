@@ -113,7 +113,7 @@ def test_the_first_page_has_devices_changes_and_cases(history: Callable[..., str
     assert [link["href"] for link in page.of("a") if (link["href"] or "").startswith(CASES)].count(page_path(CASE)) == 2
     rows = re.findall(r"<tr><td>(.*?)</td></tr>", site[INDEX], re.DOTALL)
     assert len(rows) == 2
-    for part in ("2026-11-09", CASE, "tbt_s", "+10.11 %", "2 ms -&gt; 2.202 ms", "driver 570.86 -&gt; 580.12"):
+    for part in ("2026-11-09", CASE, "tbt_s", "+10.11\xa0%", "2\xa0ms -&gt; 2.202\xa0ms", "driver 570.86 -&gt; 580.12"):
         assert part in rows[0]
     assert "gate: regressed until 2026-11-12" in rows[0]
     assert "the same, 01234567" in rows[0]

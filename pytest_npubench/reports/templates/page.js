@@ -41,7 +41,7 @@
     const key = (row, column) => {
       const text = row.cells[column].textContent.trim();
       const value = parseFloat(text.replaceAll(",", ""));
-      const unit = PER_SECOND[/^\S+ (\S+)$/.exec(text)?.[1]] ?? 1;
+      const unit = PER_SECOND[/^\S+\s(\S+)$/.exec(text)?.[1]] ?? 1;
       return Number.isNaN(value) ? text : value / unit;
     };
     const compare = (a, b) => {
