@@ -292,9 +292,18 @@ def pytest_sessionfinish(session: pytest.Session) -> Generator[None]:
     used = _SESSION in config.stash or records or config.getoption("npubench_report")
     if used and (failure := _finish(_session(config), int(exitstatus), records)):
         session.exitstatus = failure
+        _explain(config, failure)
     elif exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and used and _session(config).num_in_other_shards:
         session.exitstatus = pytest.ExitCode.OK  # more shards than groups of cases: this one has nothing to do
     _hand_on_notes(config)
+
+
+def _explain(config: pytest.Config, status: int) -> None:
+    """An exit status of ours in words, among the last lines of a run: `make` prints nothing but its number."""
+    from pytest_npubench.plugin.outcome import SAID
+
+    if (words := SAID.get(status)) and not hasattr(config, "workeroutput"):
+        _session(config).notes.append(f"exit status {status}: {words}")
 
 
 def _finish(session: BenchSession, exit_status: int, records: list[Record]) -> int:

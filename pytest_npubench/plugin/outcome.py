@@ -225,6 +225,16 @@ class ExitStatus(IntEnum):
     NOT_JUDGED = 12
 
 
+SAID: Mapping[int, str] = {
+    ExitStatus.INVALID: "cases could not be measured, or not well, and nothing else is wrong: their reasons are above",
+    ExitStatus.DISTURBED: "others used the machine while cases were measured, and nothing else is wrong: "
+    "run again when it is quiet; what others may take is set by --npubench-other-load",
+    ExitStatus.NOT_JUDGED: "too few cases were compared with a baseline, and nothing else is wrong: "
+    "accept runs (npubench baseline accept)",
+}
+"""What each exit status of ours means and what to do about it."""
+
+
 def exit_status(status: int, records: Sequence[Mapping[str, Any]], *, has_other_failures: bool) -> int:
     """What becomes of pytest's status. has_other_failures: a test failed that is no case, or a case not invalid."""
     if status not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED) or has_other_failures:

@@ -130,4 +130,5 @@ def test_a_throttled_run_never_enters(nights, tmp_path):
     (line,) = (number for number, line in enumerate(result.outlines) if line.startswith("nothing accepted:"))
     named = [text.split()[:3] for text in result.outlines[line + 1 : line + 1 + len(project.kinds())]]
     assert sorted(named) == sorted([case, "is", "invalid"] for case in project.kinds())
+    assert "exit status 11: others used the machine while cases were measured" in result.stdout.str()
     assert project.accepted() == nights.project.accepted()
