@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Sequence
+from functools import cache
 
 from pytest_npubench.errors import ConfigError, WorkloadError
 from pytest_npubench.serving.iteration import IterationPlan, LayerGroup, LayerPass, PrefillRow, made
@@ -38,7 +39,7 @@ class Batch:
     be replaced by others of its kind before anybody arrives.
 
     `lingers` says that who ends keeps slot and blocks for one iteration more: where an iteration is planned before the
-    one ahead of it has ended, nobody knows yet who ended there (vLLM's asynchronous scheduler).
+    one ahead of it has ended, nobody knows yet who ended there (vLLM's asynchronous scheduler). `lingering` are those.
 
     `step` counts the iterations that decoded, `grown_at` is the last of them for which there is room, and at step s
     num_growing[s % block size] blocks are taken by the running requests. `finishes` says at which step who ends,
@@ -70,7 +71,7 @@ class Batch:
         self.grown_at = -1
         self._dropped: list[int] = []
         self.lingers = False
-        self._lingering: list[BatchMember] = []
+        self.lingering: list[BatchMember] = []
         self._decode: tuple[int, ...] | None = None
         self._decode_only: IterationPlan | None = None
 
@@ -130,7 +131,7 @@ class Batch:
             for request in plan.finishing:
                 self._start(self.in_flight.pop(request))
         self.iteration += 1
-        if self._lingering:
+        if self.lingering:
             self.end_lingering()
         if self.finishes.first <= self.step:
             for member in self.finishes.take(self.step):
@@ -138,7 +139,7 @@ class Batch:
                 self._stop(member)
                 self.ended.append(member)
                 if self.lingers:
-                    self._lingering.append(member)
+                    self.lingering.append(member)
                 else:
                     self._free(member)
         if self._dropped:
@@ -146,24 +147,14 @@ class Batch:
 
     def end_lingering(self) -> None:
         """Frees what is held by those who ended and linger."""
-        for member in self._lingering:
+        for member in self.lingering:
             self._free(member)
-        self._lingering = []
+        self.lingering = []
 
     def take_dropped(self) -> Sequence[int]:
         """Requests that were preempted and that no plan has told the executor of."""
         dropped, self._dropped = self._dropped, []
         return dropped
-
-    @property
-    def num_running(self) -> int:
-        """Counts those in flight or running; who lingers is neither."""
-        return len(self.admitted) - len(self._lingering)
-
-    @property
-    def is_anybody_kept_out(self) -> bool:
-        """Whether somebody waits while others linger."""
-        return bool(self._lingering and self.waiting)
 
     def take_ended(self) -> Sequence[BatchMember]:
         ended, self.ended = self.ended, []
@@ -231,11 +222,10 @@ class Batch:
         return plan
 
     def _passes(self, rows: tuple[PrefillRow, ...], group: LayerGroup) -> tuple[LayerPass, ...]:
-        prefill = LayerPass(group, rows)
+        prefill = made(LayerPass, (group, rows))
         if group == self.all_layers or not self.running:
             return (prefill,)
-        before = (LayerPass(LayerGroup(0, group.first)),) if group.first else ()
-        after = (LayerPass(LayerGroup(group.stop, self.num_layers)),) if group.stop < self.num_layers else ()
+        before, after = _around(group, self.num_layers)
         return (*before, prefill, *after)
 
     def _finishing(self, rows: tuple[PrefillRow, ...]) -> tuple[int, ...]:
@@ -250,10 +240,11 @@ class Batch:
         """Tokens that the first in the queue gets blocks for; 0: it cannot be admitted now, or nobody waits."""
         if not self.waiting or self._dropped or len(self.admitted) >= self.max_batch_size:
             return 0
-        member = self.waiting[0]
+        member, blocks = self.waiting[0], self.blocks
         num_tokens = member.peak_kv_tokens if whole else member.prompt_tokens
-        num_wanted = self.blocks.num_free_wanted(member, self.blocks.blocks_for(num_tokens))
-        return num_tokens if num_wanted <= self.blocks.num_free else 0
+        num_blocks = blocks.blocks_for(num_tokens)
+        fits = num_blocks <= blocks.num_free or blocks.num_free_wanted(member, num_blocks) <= blocks.num_free
+        return num_tokens if fits else 0
 
     def _hold(self, member: BatchMember, num_tokens: int) -> None:
         member.num_blocks = self.blocks.blocks_for(num_tokens)
@@ -301,7 +292,7 @@ class Batch:
     def _has_room(self, member: BatchMember) -> bool:
         """Whether the member still runs when blocks have been made free for it."""
         while self.blocks.num_free < self._growth(member) and member.id in self.running:
-            self._preempt(next(last for last in reversed(self.admitted.values()) if last not in self._lingering))
+            self._preempt(next(last for last in reversed(self.admitted.values()) if last not in self.lingering))
         return member.id in self.running
 
     def _make_scarce_room(self, growing: Sequence[BatchMember]) -> None:
@@ -377,3 +368,10 @@ class Batch:
         self.blocks.release(member, member.num_blocks)
         member.num_blocks = 0
         del self.admitted[member.id]
+
+
+@cache
+def _around(group: LayerGroup, num_layers: int) -> tuple[tuple[LayerPass, ...], tuple[LayerPass, ...]]:
+    """The passes before and after a group, which only decode."""
+    before = (LayerPass(LayerGroup(0, group.first)),) if group.first else ()
+    return before, (LayerPass(LayerGroup(group.stop, num_layers)),) if group.stop < num_layers else ()

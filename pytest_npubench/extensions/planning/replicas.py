@@ -21,7 +21,7 @@ from typing import Protocol
 from pytest_npubench.extensions.planning.slo_watch import SloWatch
 from pytest_npubench.extensions.planning.virtual.executor import VirtualExecutor
 from pytest_npubench.extensions.planning.virtual.shared_blocks import SharedBlocks
-from pytest_npubench.extensions.planning.virtual.stretch import DecodeStretch, num_steady, pass_over
+from pytest_npubench.extensions.planning.virtual.stretch import num_steady, pass_over
 from pytest_npubench.extensions.planning.virtual.stretch_log import StretchLog
 from pytest_npubench.serving.iteration import IterationOutcome, IterationPlan
 from pytest_npubench.serving.log import merged
@@ -76,46 +76,38 @@ class Replica:
         batch.make_room()
         return self.scheduler.plan()
 
-    def run_decode(self, plan: IterationPlan, start_s: float, until_s: float) -> DecodeStretch | None:
-        """Iterations that only decode, until something that was or will be sent may be noticed. None: the plan is to be
-        run alone, what follows it may differ."""
-        batch = self.scheduler.batch
-        if not self._is_steady or plan.passes is not batch.no_prefill:
-            return None
-        if self._sent:
-            until_s = start_s
-        most = num_steady(batch) if until_s > start_s and not batch.is_anybody_kept_out else 1
-        stretch = self.executor.run_decode(plan, start_s, until_s, most)
+    def run(self, plan: IterationPlan, start_s: float, until_s: float) -> tuple[float, float]:
+        """One iteration, or several that only decode, until something that was or will be sent may be noticed. Returns
+        when the last of them started and ended."""
+        batch, stretch = self.scheduler.batch, None
+        if self._is_steady and plan.passes is batch.no_prefill:
+            if self._sent:
+                until_s = start_s
+            most = num_steady(batch) if until_s > start_s and not (batch.lingering and batch.waiting) else 1
+            stretch = self.executor.run_decode(plan, start_s, until_s, most)
         if stretch is None:
-            return None
+            outcome = self.executor.run(plan)
+            end_s = start_s + (outcome.duration_s or 0.0)
+            self.ran(plan, outcome, start_s, end_s)
+            return start_s, end_s
         self.log.add_decode(
             stretch,
             start_s,
             num_decode=len(plan.decode),
-            num_running=batch.num_running,
+            num_running=len(batch.admitted) - len(batch.lingering),
             num_waiting=len(batch.waiting),
         )
         if stretch.number > 1:
             pass_over(batch, stretch.number - 1)
-        if self._watch:
-            self._watch.ran(batch, plan, stretch.last_start_s(start_s), stretch.end_s)
-        self._complete(plan)
-        return stretch
-
-    def run(self, plan: IterationPlan, start_s: float) -> float:
-        """One iteration; when it ended."""
-        outcome = self.executor.run(plan)
-        end_s = start_s + (outcome.duration_s or 0.0)
-        self.ran(plan, outcome, start_s, end_s)
-        return end_s
+            start_s = stretch.last_start_s(start_s)
+        self._complete(plan, start_s, stretch.end_s)
+        return start_s, stretch.end_s
 
     def ran(self, plan: IterationPlan, outcome: IterationOutcome, start_s: float, end_s: float) -> None:
         batch = self.scheduler.batch
-        num_running, num_waiting = batch.num_running, len(batch.waiting)
+        num_running, num_waiting = len(batch.admitted) - len(batch.lingering), len(batch.waiting)
         self.log.append(start_s, end_s, plan, outcome, num_running=num_running, num_waiting=num_waiting)
-        if self._watch:
-            self._watch.ran(batch, plan, start_s, end_s)
-        self._complete(plan)
+        self._complete(plan, start_s, end_s)
 
     def rest(self) -> None:
         """Nothing was planned: who ended frees what it holds, and who was preempted holds nothing on the device."""
@@ -123,8 +115,10 @@ class Replica:
         for request in self.scheduler.batch.take_dropped():
             self.executor.drop(request)
 
-    def _complete(self, plan: IterationPlan) -> None:
+    def _complete(self, plan: IterationPlan, start_s: float, end_s: float) -> None:
         batch = self.scheduler.batch
+        if self._watch:
+            self._watch.ran(batch, plan, start_s, end_s)
         batch.complete(plan)
         if batch.ended:
             for member in batch.take_ended():
@@ -174,24 +168,26 @@ class _Pace:
         now_s = self.free_s
         noticed_s = now_s if self._planned_s is None else self._planned_s
         if self._run is not None:
-            self._step_together(self._run, noticed_s, now_s, expects_more=expects_more)
-            return
-        replica = self.replicas[0]
-        plan = replica.plan(noticed_s, now_s, expects_more=expects_more)
-        if plan is None:
+            ran = self._run_together(self._run, noticed_s, now_s, expects_more=expects_more)
+        else:
+            replica = self.replicas[0]
+            plan = replica.plan(noticed_s, now_s, expects_more=expects_more)
+            ran = None if plan is None else replica.run(plan, now_s, until_s)
+        if ran is None:
             self._rest()
             return
-        stretch = replica.run_decode(plan, now_s, until_s)
-        if stretch is None:
-            self._ended(now_s, replica.run(plan, now_s))
-        else:
-            self._ended(stretch.last_start_s(now_s) if self._is_asynchronous else now_s, stretch.end_s)
+        start_s, end_s = ran
+        self.free_s = self._last_end_s = end_s
+        if self._is_asynchronous:
+            self._planned_s = (start_s + end_s) / 2 if self._is_stamped else start_s
 
-    def _step_together(self, run: RunTogether, noticed_s: float, now_s: float, *, expects_more: bool) -> None:
+    def _run_together(
+        self, run: RunTogether, noticed_s: float, now_s: float, *, expects_more: bool
+    ) -> tuple[float, float] | None:
+        """When the replicas' iteration started and ended. None: there is nothing to run."""
         plans = [replica.plan(noticed_s, now_s, expects_more=expects_more) for replica in self.replicas]
         if not any(plans):
-            self._rest()
-            return
+            return None
         outcomes = run(plans)
         end_s = now_s + next(outcome.duration_s or 0.0 for outcome in outcomes if outcome is not None)
         for replica, plan, outcome in zip(self.replicas, plans, outcomes, strict=True):
@@ -199,7 +195,7 @@ class _Pace:
                 replica.ran(plan, outcome, now_s, end_s)
             else:
                 replica.rest()
-        self._ended(now_s, end_s)
+        return now_s, end_s
 
     def _rest(self) -> None:
         """There is nothing to run; what came since the last plan was made is noticed at once, and who ended."""
@@ -208,11 +204,6 @@ class _Pace:
         if self._planned_s is None:
             self.free_s = math.inf
         self._planned_s = None
-
-    def _ended(self, start_s: float, end_s: float) -> None:
-        if self._is_asynchronous:
-            self._planned_s = (start_s + end_s) / 2 if self._is_stamped else start_s
-        self.free_s = self._last_end_s = end_s
 
 
 def serve_replicas(

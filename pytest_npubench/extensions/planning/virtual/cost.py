@@ -110,25 +110,10 @@ class CostModel:
         _, rows, context, window, num_sampled, expert_rows, _, _ = work
         passes_s = 0.0
         for first, stop, prefill, activations in work.passes:
-            passes_s += sum(self.pass_s(first, stop, rows, context, window, prefill, activations, expert_rows))
+            # gpt-oss: a window in layers 0, 2, 4, ...
+            layers = stop - first, 0 if self.window is None else (stop + 1) // 2 - (first + 1) // 2
+            passes_s += sum(self.layers_s(layers, rows, context, window, prefill, activations, expert_rows))
         return self.iteration_s + self.sampling_s(num_sampled) + passes_s
-
-    def pass_s(
-        self,
-        first: int,
-        stop: int,
-        rows: int,
-        context_tokens: float,
-        window_tokens: float,
-        prefill: Sequence[PrefillRow],
-        activations: float,
-        expert_rows: float,
-    ) -> tuple[float, float, float, float, float, float]:
-        """Seconds of layers [first, stop), as layers_s has them."""
-        # gpt-oss: a window in layers 0, 2, 4, ...
-        windowed = (stop + 1) // 2 - (first + 1) // 2 if self.window is not None else 0
-        layers = stop - first, windowed
-        return self.layers_s(layers, rows, context_tokens, window_tokens, prefill, activations, expert_rows)
 
     def layers_s(
         self,

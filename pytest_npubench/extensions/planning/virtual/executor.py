@@ -100,7 +100,7 @@ class VirtualExecutor:
 
     def end(self, request: int) -> None:
         self._present.discard(request)
-        self.drop(request)
+        self._tokens.drop(request)
 
     def drop(self, request: int) -> None:
         """It holds nothing, and may come again."""
@@ -254,7 +254,8 @@ class VirtualExecutor:
     def _activations(self, layers: LayerPass, num_rows: int, padding: int) -> tuple[int, int]:
         """Distinct experts over these layers, without and with the padding rows."""
         assert self._router is not None
-        first, stop, prefill = *(self._expert_layers[edge] for edge in layers.group), layers.prefill
+        (first, stop), prefill = layers
+        first, stop = self._expert_layers[first], self._expert_layers[stop]
         real = self._router.activations(self._iteration, first, stop, num_rows, prefill)
         if not padding:
             return real, real

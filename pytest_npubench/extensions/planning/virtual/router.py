@@ -64,23 +64,21 @@ class Router:
         self.decode = _decode_streams(bias, chosen, generator)
         self._decode_counts = _cumulated_counts(self.decode)
 
-    def decode_activations(self, iteration: int, first: int, stop: int, num_rows: int) -> int:
-        """Experts of layers [first, stop) that a decode batch activates; another draw for each iteration."""
-        stream, rows = iteration % NUM_DECODE_STREAMS, min(num_rows, NUM_DECODE_ROWS)
-        counts = self._decode_counts
-        return int(counts.item(stream, rows, stop)) - int(counts.item(stream, rows, first))
-
     def activations(self, iteration: int, first: int, stop: int, num_rows: int, prefill: Sequence[PrefillRow]) -> int:
-        """The same for the union of the decode batch and the prefill rows.
+        """Experts of layers [first, stop) that a decode batch, another draw for each iteration, and the prefill rows
+        activate together.
 
         A request has one stream whatever the policy. Every chunk of its prompt is taken to activate what as many of its
         first tokens do.
         """
+        stream, rows = iteration % NUM_DECODE_STREAMS, num_rows if num_rows < NUM_DECODE_ROWS else NUM_DECODE_ROWS
         if not prefill:
-            return self.decode_activations(iteration, first, stop, num_rows)
-        hit = self.decode[iteration % NUM_DECODE_STREAMS, first:stop] <= min(num_rows, NUM_DECODE_ROWS)
-        for row in prefill:
-            hit |= self.prompt[row.request % NUM_PROMPT_STREAMS, first:stop] <= min(row.num_tokens, NEVER - 1)
+            count = self._decode_counts.item
+            below: int = count(stream, rows, stop)
+            return below - count(stream, rows, first) if first else below
+        hit = self.decode[stream, first:stop] <= rows
+        for request, _, num_tokens in prefill:
+            hit |= self.prompt[request % NUM_PROMPT_STREAMS, first:stop] <= min(num_tokens, NEVER - 1)
         return int(np.count_nonzero(hit))
 
 

@@ -34,6 +34,8 @@ def pass_cost(
     activations: int,
     expert_rows: float = 1.0,
 ) -> PassCost:
+    windowed = len([layer for layer in range(first, stop) if costs.window is not None and layer % 2 == 0])
+    layers = stop - first, windowed
     return PassCost(
-        *costs.pass_s(first, stop, decode_rows, context_tokens, window_tokens, prefill, activations, expert_rows)
+        *costs.layers_s(layers, decode_rows, context_tokens, window_tokens, prefill, activations, expert_rows)
     )

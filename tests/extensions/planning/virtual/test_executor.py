@@ -91,7 +91,7 @@ def test_seconds_are_those_of_the_cost_model_with_the_recounted_work() -> None:
     router = made._router
     assert router is not None
     decode = {"decode_rows": 2, "context_tokens": 101 + 30, "window_tokens": 64 + 30}
-    alone = pass_cost(costs, 0, 1, **decode, prefill=(), activations=router.decode_activations(3, 0, 1, 2))
+    alone = pass_cost(costs, 0, 1, **decode, prefill=(), activations=router.activations(3, 0, 1, 2, ()))
     both = pass_cost(
         costs,
         1,

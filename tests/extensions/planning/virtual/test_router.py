@@ -43,7 +43,7 @@ def brute_top_k(scores: np.ndarray, num_chosen: int) -> np.ndarray:
 
 @pytest.mark.parametrize(("batch_size", "printed"), TABLE_1)
 def test_a_decode_batch_covers_what_table_1_says(qwen: Router, batch_size: int, printed: float) -> None:
-    draws = [qwen.decode_activations(step, 0, QWEN.num_layers, batch_size) for step in range(module.NUM_DECODE_STREAMS)]
+    draws = [qwen.activations(step, 0, QWEN.num_layers, batch_size, ()) for step in range(module.NUM_DECODE_STREAMS)]
     assert coverage_percent(float(np.mean(draws))) == pytest.approx(printed, abs=3)
 
 
@@ -62,9 +62,9 @@ def test_one_prompt_covers_what_figure_2_implies(qwen: Router, chunk_size: int) 
 
 def test_one_row_activates_exactly_k_experts_a_layer(qwen: Router) -> None:
     for step in range(module.NUM_DECODE_STREAMS):
-        assert qwen.decode_activations(step, 0, 48, 1) == 48 * 8
-        assert qwen.decode_activations(step, 3, 4, 1) == 8
-        assert qwen.decode_activations(step, 0, 48, 0) == 0
+        assert qwen.activations(step, 0, 48, 1, ()) == 48 * 8
+        assert qwen.activations(step, 3, 4, 1, ()) == 8
+        assert qwen.activations(step, 0, 48, 0, ()) == 0
     assert qwen.activations(5, 0, 48, 0, (PrefillRow(9, 0, 1),)) == 48 * 8
 
 
@@ -80,7 +80,7 @@ def test_decode_coverage_is_that_of_tokens_drawn_whole() -> None:
             drawn[size].append(len(np.unique(chosen[:size])) / 128)
     routers = [Router(QWEN, seed=seed) for seed in (1, 2)]
     for size in sizes:
-        ours = [r.decode_activations(step, 0, 48, size) / (48 * 128) for r in routers for step in range(8)]
+        ours = [r.activations(step, 0, 48, size, ()) / (48 * 128) for r in routers for step in range(8)]
         assert np.mean(ours) == pytest.approx(np.mean(drawn[size]), abs=0.015)
 
 
@@ -148,7 +148,7 @@ def test_a_union_is_the_union_of_sets(
             active |= {int(expert) for expert in np.flatnonzero((hits <= row.num_tokens) & (hits < NEVER))}
         count += len(active)
     assert ROUTER.activations(step, first, stop, num_rows, rows) == count
-    assert ROUTER.decode_activations(step, first, stop, num_rows) <= count
+    assert ROUTER.activations(step, first, stop, num_rows, ()) <= count
 
 
 ROUTER = Router(SMALL, seed=4)
@@ -165,7 +165,7 @@ def test_all_experts_of_a_token_may_be_all_there_are() -> None:
     from dataclasses import replace
 
     router = Router(replace(SMALL, experts=ExpertShape(num_experts=4, experts_per_token=4)), seed=0)
-    assert router.decode_activations(0, 0, 8, 1) == 32
+    assert router.activations(0, 0, 8, 1, ()) == 32
     assert router.activations(0, 0, 8, 1, (PrefillRow(0, 0, 1),)) == 32
 
 
