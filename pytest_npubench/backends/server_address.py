@@ -118,7 +118,7 @@ def address_of(environment: Mapping[str, str]) -> ServerAddress | None:
             ca_file=Path(ca_file) if ca_file else None,
         )
     except ConfigError as error:
-        raise ConfigError(f"{URL}: {error}") from None
+        raise ConfigError(f"{URL} (--url of load): {error}") from None
 
 
 def _headers(environment: Mapping[str, str]) -> tuple[tuple[str, str], ...]:

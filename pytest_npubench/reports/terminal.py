@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from importlib.util import find_spec
 from itertools import groupby
 from pathlib import Path
 from shlex import quote, split
@@ -164,7 +165,8 @@ def next_lines(
     if (meant := next(red, None)) is not None:
         named = f"--regressed {quote(meant['case'])} --reason TEXT"
         steps["regressed"] = (f"{accept} {named}", "slower on purpose")
-    steps["report"] = (f"npubench show {path} --html -o report.html", "the same with charts")
+    if find_spec("jinja2"):  # which writes pages comes with an extra
+        steps["report"] = (f"npubench show {path} --html -o report.html", "the same with charts")
     remaining = [step for name, step in steps.items() if name not in done]
     longest = max(len(command) for command, _ in remaining)
     with_words = [f"  {command.ljust(longest)}  # {what}" for command, what in remaining]

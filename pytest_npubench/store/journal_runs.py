@@ -27,9 +27,10 @@ def chosen_sessions(journal: Journal, wanted: str | None) -> tuple[Session, ...]
     _check_latest(journal, sessions, wanted)
     if not sessions:
         others = [session.id for session in journal.sessions if _has_cases(session)]
-        asked = "no session has cases" if wanted is None else f"no session {wanted!r} has cases"
-        hint = "" if wanted is None else did_you_mean(wanted, others)
-        raise JournalError(f"journal {journal.path}: {asked}; sessions with cases: {', '.join(others) or 'none'}{hint}")
+        if wanted is None:
+            raise JournalError(f"journal {journal.path}: {'; '.join(['no session has cases', *journal.remarks])}")
+        hint = f"sessions with cases: {', '.join(others) or 'none'}{did_you_mean(wanted, others)}"
+        raise JournalError(f"journal {journal.path}: no session {wanted!r} has cases; {hint}")
     if wanted is not None:
         return (sessions[-1],)
     return tuple(session for session in run_of(journal, sessions[-1]) if _has_cases(session))

@@ -186,7 +186,7 @@ def test_a_key_that_no_header_can_carry_is_named_by_its_variable(start, monkeypa
 )
 def test_an_address_that_is_none_is_a_reason(monkeypatch, url):
     monkeypatch.setenv("NPUBENCH_SERVER_URL", url)
-    assert "NPUBENCH_SERVER_URL: a server's address: want http:// or https://" in probe().reason
+    assert "NPUBENCH_SERVER_URL (--url of load): a server's address: want http:// or https://" in probe().reason
 
 
 @pytest.mark.parametrize(

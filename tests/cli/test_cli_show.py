@@ -131,12 +131,12 @@ def test_what_cannot_be_reported(call: Run, tmp_path: Path) -> None:
     target = tmp_path / "report.html"
     assert "No such file" in call("show", "--html", tmp_path / "none.jsonl", "-o", target).error
     (tmp_path / "empty.jsonl").touch()
-    assert (
-        "no session has cases; sessions with cases: none"
-        in call("show", "--html", tmp_path / "empty.jsonl", "-o", target).error
-    )
+    assert call("show", "--html", tmp_path / "empty.jsonl", "-o", target).error.endswith("no session has cases\n")
     path = tmp_path / "journal.jsonl"
     write_run(path, measure(make_plan()))
+    (tmp_path / "cut.jsonl").write_bytes(path.read_bytes()[:1500])
+    assert "no session has cases; line " in call("show", tmp_path / "cut.jsonl").error
+    assert "their writer was killed" in call("show", tmp_path / "cut.jsonl").error
     assert (
         f"{tmp_path / 'none' / 'r.html'}: No such file"
         in call("show", "--html", path, "-o", tmp_path / "none" / "r.html").error
