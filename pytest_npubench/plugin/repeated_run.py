@@ -42,10 +42,13 @@ def repeat(config: pytest.Config) -> int | None:
             fewest = _fewest_sessions(Settings.from_pytest_config(config), run) if status in MEASURED else 0
         except StoreError:  # the run has said so
             fewest = 0
-        if not 0 < fewest < wanted or number == wanted:
+        is_last = not 0 < fewest < wanted or number == wanted
+        if fewest:
+            goes_on = "" if is_last else ": the run is repeated"
+            sys.stdout.write(f"\n{min(fewest, wanted)} of {wanted} sessions are accepted{goes_on}\n\n")
+            sys.stdout.flush()
+        if is_last:
             break
-        sys.stdout.write(f"\n{fewest} of {wanted} sessions are accepted: the run is repeated\n\n")
-        sys.stdout.flush()
     return first_failure
 
 

@@ -65,6 +65,7 @@ def test_a_run_is_repeated_until_its_cases_have_the_sessions_that_are_wanted(pro
         result = project.run("-k", "fake and profile and bucket16", f"--npubench-accept={wanted}")
         assert result.ret == 0, result.stdout.str()
         assert len(notes(result)) == runs
+        assert f"\n{wanted} of {wanted} sessions are accepted\n" in result.stdout.str()
         (case,) = project.accepted().values()
         assert len({session["session"] for session in case["sessions"]}) == sessions
     assert len({session.run for session in project.journal().sessions}) == 4
