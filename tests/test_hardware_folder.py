@@ -12,6 +12,7 @@ from pytest_npubench.core import hardware_reader
 from pytest_npubench.core.hardware_reader import default_directory
 from pytest_npubench.errors import HardwareFileError
 from pytest_npubench.suites.hardware_files import load_all, load_hardware
+from pytest_npubench.suites.scheduling.spec import ServingSpec
 
 GROUPS = """
 [[group]]
@@ -53,6 +54,18 @@ def test_further_groups_of_a_file_are_hardware_of_their_own(tmp_path: Path) -> N
     assert (one.groups, eight.groups) == ((), ())
     with pytest.raises(HardwareFileError, match=r"1 devices together are called 'thing-tp1', which is a hardware"):
         hardware_reader.with_groups({"thing": spec, "thing-tp1": spec})
+
+
+def test_a_section_of_a_group_speaks_of_no_other_number_of_devices(tmp_path: Path) -> None:
+    shipped = default_directory() / "tpu-v5e.toml"
+    text = shipped.read_text(encoding="utf-8")
+    specs = hardware_reader.with_groups({"tpu-v5e": load_hardware(written(tmp_path, text, "tpu-v5e.toml"))})
+    capacities = {name: serving.kv_capacity_tokens for name in specs if (serving := specs[name].section(ServingSpec))}
+    assert capacities == {"tpu-v5e-tp8": 80_000}
+    everywhere = load_hardware(written(tmp_path, text.replace('sections = ["serving"]', "")))
+    assert everywhere.section(ServingSpec) is not None
+    with pytest.raises(HardwareFileError, match=r"group\[1\]\.sections: unknown srving"):
+        load_hardware(written(tmp_path, text.replace('["serving"]', '["srving"]')))
 
 
 def test_directories_are_read_together_and_sorted(tmp_path: Path) -> None:

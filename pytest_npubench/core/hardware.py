@@ -153,12 +153,15 @@ class RunSize(RunLength):
 class DeviceGroup:
     """Another number of devices together than the file's `num_devices`, and the models that fit them.
 
-    max_batch_sizes: the largest batch of a model, for those models that have one.
+    max_batch_sizes: the largest batch of a model, for those models that have one. sections: the names of the sections
+    that speak of this group, and not of the file's `num_devices`; read_sections: what they say.
     """
 
     num_devices: Count
     models: Texts = ()
     max_batch_sizes: Mapping[str, Count] = field(default_factory=dict, metadata=key("max_batch_size"))
+    sections: Texts = ()
+    read_sections: tuple[object, ...] = field(default=(), metadata=GIVEN)
 
 
 def _regular_expressions(patterns: tuple[str, ...]) -> tuple[str, ...]:

@@ -123,7 +123,8 @@ def with_groups(specs: Mapping[str, HardwareSpec]) -> dict[str, HardwareSpec]:
 
 
 def _in_group(spec: HardwareSpec, group: DeviceGroup) -> HardwareSpec:
-    """Returns the spec on another number of devices: buckets alone, since torch and the compute units use no group."""
+    """Returns the spec on another number of devices, with the sections that the file gives this group: torch and the
+    compute units use none."""
     sizes = (
         replace(size, models=tuple(model for model in size.models if model in group.models)) for size in spec.profiles
     )
@@ -135,7 +136,7 @@ def _in_group(spec: HardwareSpec, group: DeviceGroup) -> HardwareSpec:
         models=group.models,
         max_batch_sizes=group.max_batch_sizes,
         profiles=tuple(sizes),
-        sections=(),
+        sections=group.read_sections,
         groups=(),
         group_of=spec.name,
     )
@@ -168,16 +169,25 @@ def _spec(root: TomlTable, sections: Sections) -> HardwareSpec:
     sections = {name: read for name, read in sections.items() if name != SERVER}
     spec = root.read_itself(HardwareSpec, {"name": root.path.stem}, sections)
     with root.named_errors():
-        _check(spec)
+        _check(spec, root.entries)
+    read_sections = {name: read(root) for name, read in sections.items() if name in root.entries}
+    of_groups = {name for group in spec.groups for name in group.sections}
     return replace(
         spec,
-        groups=tuple(replace(group, models=group.models or spec.models) for group in spec.groups),
+        groups=tuple(
+            replace(
+                group,
+                models=group.models or spec.models,
+                read_sections=tuple(read_sections[name] for name in group.sections if name in read_sections),
+            )
+            for group in spec.groups
+        ),
         profiles=tuple(_filled(size, spec) for name in PROFILES for size in spec.profiles if size.name == name),
-        sections=tuple(read(root) for name, read in sections.items() if name in root.entries),
+        sections=tuple(read for name, read in read_sections.items() if name not in of_groups),
     )
 
 
-def _check(spec: HardwareSpec) -> None:
+def _check(spec: HardwareSpec, entries: Mapping[str, object]) -> None:
     """Raises WrongEntryError where a table of the file takes what the file does not have."""
     check_keys("models.max_batch_size", spec.max_batch_sizes, spec.models)
     for index, group in enumerate(spec.groups):
@@ -187,6 +197,7 @@ def _check(spec: HardwareSpec) -> None:
             raise WrongEntryError(f"{at}.num_devices", problem)
         check_within(f"{at}.models", group.models, spec.models)
         check_keys(f"{at}.max_batch_size", group.max_batch_sizes, group.models or spec.models)
+        check_within(f"{at}.sections", group.sections, tuple(entries))
     for size in spec.profiles:
         for name, chosen, allowed in (
             ("models", size.models, spec.models),

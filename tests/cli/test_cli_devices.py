@@ -133,9 +133,12 @@ def test_fit_shows_the_largest_campaign_of_each_profile_against_one_device(call:
     header, *lines = call("hardware", "tpu-v5e", "--fit").out.splitlines()
     assert header.split()[:3] == ["HARDWARE", "PROFILE", "SUITE"]
     rows = [line.split() for line in lines]
-    groups = ["tpu-v5e", "tpu-v5e-tp1", "tpu-v5e-tp8"]
+    suites = {"tpu-v5e": ["buckets"], "tpu-v5e-tp1": ["buckets"], "tpu-v5e-tp8": ["buckets", "scheduling"]}
     assert [row[:3] for row in rows] == [
-        [group, profile, "buckets"] for group in groups for profile in ("quick", "nightly", "full")
+        [group, profile, suite]
+        for group, names in suites.items()
+        for profile in ("quick", "nightly", "full")
+        for suite in names
     ]
     # qwen3-14b at batch 8 on four chips: 29.54 / 4, 163,840 x 8 x 16,256 / 4, and 0.9 x 16 GB
     assert rows[1][3:8] == ["qwen3-14b-b8", "7.4", "GB", "5.3", "GB"]
