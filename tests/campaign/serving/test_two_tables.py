@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from pytest_npubench.campaign.points import Measured
+from pytest_npubench.suites.scheduling import calibration
 from pytest_npubench.suites.scheduling.figures import ratio_bounds
 from pytest_npubench.suites.scheduling.kinds import attainment, chunk_rate
 from pytest_npubench.verdict import VerdictKind
@@ -112,6 +113,29 @@ def test_without_a_crossing_nothing_is_said(measure):
     assert judgement.verdict.kind is VerdictKind.INCONCLUSIVE
     assert "chunk of 512: attainment does not cross 50%" in judgement.verdict.reason
     assert judgement.metrics == ()
+
+
+@pytest.mark.parametrize("utilisation", [1.3, 2.24, 2.88])
+def test_a_block_in_which_a_tenth_misses_the_limit_on_ttft(utilisation):
+    """A queue by hand: requests arrive `utilisation` a service, and are served one after the other."""
+
+    def attained(num_requests):
+        waits = [done - (done - 1) / utilisation for done in range(1, num_requests + 1)]
+        return sum(wait <= 15 for wait in waits) / num_requests
+
+    assert calibration.fewest_requests(utilisation, 0.9) == next(
+        number for number in range(1, 200) if attained(number) < 0.9
+    )
+
+
+def test_a_block_that_is_too_short_for_its_limit_says_how_many_requests_are_wanted(measure):
+    short = serving_plan(num_requests=8)
+    load = replace(short.loads[0], rate_per_s=None, utilisation=0.7)
+    stated = replace(short, serving=replace(short.serving, loads=(load,)))
+    kind, (case,), measured = measure(stated, "attainment")
+    of_rule = replace(stated, spec=replace(stated.spec, slos=()))
+    ends = [kind.judge(case, plan, measured).verdict.reason.partition("; ")[2] for plan in (stated, of_rule)]
+    assert ends == ["", "a block of 8 requests is too short to miss the TTFT limit: num_requests wants 29"]
 
 
 def test_the_smallest_chunk_s_blocks_are_attainment_s():

@@ -23,6 +23,7 @@ from pytest_npubench.campaign.served_capacity import attained, capacity_metric, 
 from pytest_npubench.core.case import Case
 from pytest_npubench.serving.capacity import CapacityRatio, capacity_ratio
 from pytest_npubench.serving.metrics import attainment_split
+from pytest_npubench.suites.scheduling.calibration import fewest_requests
 from pytest_npubench.suites.scheduling.experiment import LoadExperiment, ServingDetail
 from pytest_npubench.suites.scheduling.figures import blocks
 from pytest_npubench.suites.scheduling.plan import ServingPlan
@@ -73,7 +74,7 @@ class AttainmentKind(LoadExperiment):
         ratio = capacity_ratio(capacities["layered"], capacities["chunked"])
         rates = [capacity_metric(f"{policy}_capacity", capacities[policy], rounds[policy]) for policy in POLICIES]
         return Judgement(
-            verdict=_verdict(by_policy, ratio),
+            verdict=_verdict(by_policy, ratio, _too_short(case, plan)),
             what="capacity at 90 % attainment, layered / chunked",
             metrics=(
                 *((_ratio(ratio.value, *rates),) if ratio.value is not None else ()),
@@ -98,16 +99,29 @@ def scaled(load: LoadSpec, factor: float) -> LoadSpec:
     return replace(load, utilisation=load.utilisation * factor)
 
 
-def _verdict(by_policy: Mapping[str, Sequence[tuple[ServedBlock, ...]]], ratio: CapacityRatio) -> Verdict:
+def _verdict(
+    by_policy: Mapping[str, Sequence[tuple[ServedBlock, ...]]], ratio: CapacityRatio, too_short: str
+) -> Verdict:
     below = [policy for policy, served_at in by_policy.items() if _is_below(served_at)]
     if below:
         lowest = by_policy[below[0]][0][0].rate_per_s
         reason = f"capacity of {' and '.join(below)} below the lowest rate tried, {lowest:.3g} requests/s"
         return Verdict(kind=VerdictKind.FAILED, reason=f"{reason}: fewer than {TARGET:.0%} attain there in every round")
     if ratio.value is None:
-        return Verdict(kind=VerdictKind.INCONCLUSIVE, reason=ratio.why)
+        return Verdict(kind=VerdictKind.INCONCLUSIVE, reason=ratio.why + too_short)
     highest = ratio.interval[1] if ratio.interval else ratio.value
     return judge_gates((Gate(metric="capacity, chunked / layered at the least", value=1 / highest, limit=1.0),))
+
+
+def _too_short(case: Case, plan: ServingPlan) -> str:
+    """What to say where no rate fills the queue of a block far enough for the TTFT limit that follows from the rule."""
+    load, num_requests = plan.load(case), plan.size.num_requests
+    highest = (load.utilisation or 0.0) * FACTORS[-1]
+    if highest <= 1 or plan.spec.slo_for(plan.model, load.workload):
+        return ""
+    fewest = fewest_requests(highest, TARGET)
+    missing = f"; a block of {num_requests} requests is too short to miss the TTFT limit: num_requests wants {fewest}"
+    return missing if num_requests < fewest else ""
 
 
 def _is_below(served_at: Sequence[tuple[ServedBlock, ...]]) -> bool:
