@@ -59,6 +59,12 @@ class Decision:
         return self.chosen.predicted_s
 
     @property
+    def whole(self) -> Split:
+        """Returns the whole operator on the unit that is priced the faster one. Raises StopIteration where neither is
+        priced."""
+        return next(priced.split for priced in self.alternatives if len(priced.split.units) == 1)
+
+    @property
     def best_of_each(self) -> tuple[Alternative, ...]:
         """Returns the fastest split of each strategy, the fastest strategy first."""
         first: dict[str, Alternative] = {}

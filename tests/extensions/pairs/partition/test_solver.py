@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from itertools import combinations_with_replacement
+from itertools import combinations_with_replacement, product
 
 import pytest
 from hypothesis import given, settings
@@ -94,6 +94,20 @@ def test_nothing_is_faster_by_the_model(seed, tokens):
     assert len(decision.alternatives) == len(times_s)
     assert sorted(item.predicted_s for item in decision.alternatives) == pytest.approx(sorted(times_s), rel=1e-9)
     assert decision.alternatives[0] == decision.chosen
+
+
+@settings(max_examples=40, deadline=None)
+@given(seeds=st.lists(st.integers(0, 10_000), min_size=4, max_size=4), tokens=st.integers(1, 120))
+def test_no_assignment_of_whole_operators_is_faster(seeds, tokens):
+    """Of all 16 ways to give four operators to two units, with synchronisation and copy where it is the NPU."""
+    profiles = [random_profile(seed, OPTIONS, [tokens]) for seed in seeds]
+    alone_s = [dict(zip((GPU, NPU), brute_force_s(profile, tokens), strict=False)) for profile in profiles]
+    every = {
+        units: sum(of_unit[unit] for of_unit, unit in zip(alone_s, units, strict=True))
+        for units in product((GPU, NPU), repeat=len(seeds))
+    }
+    decided = tuple(solve(profile, operator(tokens)).whole.units[0] for profile in profiles)
+    assert every[decided] == pytest.approx(min(every.values()), rel=1e-9)
 
 
 def test_a_decision_explains_itself():

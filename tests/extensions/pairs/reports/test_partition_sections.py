@@ -95,8 +95,10 @@ def layer(tokens: int, context: int) -> DecoderLayerDetail:
         decided_s=0.05,
         gpu_s=0.06,
         npu_s=0.08,
+        whole_s=0.055,
         sync_s=0.0025,
         speedup=1.2,
+        whole_speedup=1.09,
         weights="cold" if context else "warm",
     )
 

@@ -134,7 +134,11 @@ SPLIT = ("total_s", "gpu_s", "npu_s", "sync_s", "copy_s", "compile_s")
         (OverlapVisit, ("queued_s", "fast_s", "fast_exposed_s", "slow_s", "slow_exposed_s", "gpu_s", "npu_s")),
         (
             LayerVisit,
-            ("decided_s", "decided_sync_s", "gpu_beside_decided_s", "npu_s", "npu_sync_s", "gpu_beside_npu_s"),
+            tuple(
+                f"{start}{arm}{end}"
+                for arm in ("decided", "whole", "npu")
+                for start, end in (("", "_s"), ("", "_sync_s"), ("gpu_beside_", "_s"))
+            ),
         ),
     ],
 )
@@ -219,6 +223,9 @@ def test_a_layer_is_run_in_all_ways_and_checked(make_bench):
         decided_s=LAYER_S["decided"],
         decided_sync_s=1e-4,
         gpu_beside_decided_s=LAYER_S["gpu"],
+        whole_s=LAYER_S["decided"],
+        whole_sync_s=1e-4,
+        gpu_beside_whole_s=LAYER_S["gpu"],
         npu_s=LAYER_S["npu"],
         npu_sync_s=1e-4,
         gpu_beside_npu_s=LAYER_S["gpu"],

@@ -246,6 +246,9 @@ def test_a_decoder_layer_against_the_better_unit_alone():
             decided_s=4 * MS,
             decided_sync_s=1 * MS,
             gpu_beside_decided_s=6 * MS,
+            whole_s=5 * MS,
+            whole_sync_s=1 * MS,
+            gpu_beside_whole_s=6 * MS,
             npu_s=9 * MS,
             npu_sync_s=2 * MS,
             gpu_beside_npu_s=1 * MS,
@@ -253,9 +256,11 @@ def test_a_decoder_layer_against_the_better_unit_alone():
         measured = scripted({point: row}, {point: replace(row, npu_s=7 * MS, gpu_beside_decided_s=8 * MS)})
         found = judged("decoder_layer", measured, axis=phase)
         prefix = {"prefill": "", "decode": "cold_"}[phase]
-        names = [f"{prefix}{name}" for name in ("gpu_alone_s", "npu_alone_s", "decided_s", "speedup")]
+        names = [f"{prefix}{name}" for name in ("gpu_alone_s", "npu_alone_s", "decided_s", "speedup", "whole_speedup")]
         assert [each.name for each in found.metrics] == names
         assert metric(found, f"{prefix}speedup").samples == pytest.approx((1.5, 2))
+        assert metric(found, f"{prefix}whole_speedup").samples == pytest.approx((1.2, 1.6))
+        assert found.detail.whole_s == pytest.approx(5 * MS)
         assert found.detail.weights == ("cold" if prefix else "warm")
         assert found.detail.gpu_s == pytest.approx(7 * MS)
         assert found.detail.sync_s == pytest.approx(1 * MS)

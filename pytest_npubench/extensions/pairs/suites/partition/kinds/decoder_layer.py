@@ -1,4 +1,5 @@
-"""A whole decoder layer, attention and feed-forward, as the solver splits it (HeteroInfer, Figs. 13 and 16).
+"""A whole decoder layer, attention and feed-forward, as the solver splits it (HeteroInfer, Figs. 13 and 16), and with
+each operator whole on the unit that the solver's model prices the faster one (the layer level).
 
 Prefill of the largest graph size and one decode step after as many tokens, whose weights are cold, as those of a model
 of many layers are; before it is timed, each operator's output
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.visits import Visit
@@ -30,6 +31,7 @@ HOST = "host"  # the pair that runs decoder layers
 OPERATORS = ("attention_qkv", "attention_output", "ffn_gate_up", "ffn_down")
 NUM_KV_HEADS = 8  # of every model that there are weight shapes of
 NUM_RUNS = 5
+ARMS = ("decided", "whole", "npu")
 
 
 def layer_shape(model: str) -> LayerShape:
@@ -47,12 +49,15 @@ def layer_shape(model: str) -> LayerShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerVisit(Visit):
-    """Seconds of a pass, the median of a few, as the solver splits the layer and on the static unit alone: all of it,
-    what of it is synchronisation, and the dynamic unit alone in turn with it."""
+    """Seconds of a pass, the median of a few, as the solver splits the layer, with whole operators and on the static
+    unit alone: all of it, what of it is synchronisation, and the dynamic unit alone in turn with it."""
 
     decided_s: float
     decided_sync_s: float
     gpu_beside_decided_s: float
+    whole_s: float
+    whole_sync_s: float
+    gpu_beside_whole_s: float
     npu_s: float
     npu_sync_s: float
     gpu_beside_npu_s: float
@@ -60,7 +65,8 @@ class LayerVisit(Visit):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerPoint(PairPoint):
-    """A whole decoder layer at so many tokens after a context: as the solver splits it, and on each unit alone."""
+    """A whole decoder layer at so many tokens after a context: as the solver splits it, whole operators, and each unit
+    alone."""
 
     tokens: int
     context: int
@@ -81,28 +87,24 @@ class LayerPoint(PairPoint):
             self._layer(opened, splits).check()
 
     def visit(self, opened: OpenPair) -> LayerVisit:
-        decided, static = self._arms(opened)
-        decided_s, decided_sync_s, gpu_beside_decided_s = self._pass_s(opened, decided)
-        npu_s, npu_sync_s, gpu_beside_npu_s = self._pass_s(opened, static)
-        return LayerVisit(
-            decided_s=decided_s,
-            decided_sync_s=decided_sync_s,
-            gpu_beside_decided_s=gpu_beside_decided_s,
-            npu_s=npu_s,
-            npu_sync_s=npu_sync_s,
-            gpu_beside_npu_s=gpu_beside_npu_s,
-        )
+        seconds = [each_s for splits in self._arms(opened) for each_s in self._pass_s(opened, splits)]
+        names = [name for arm in ARMS for name in (f"{arm}_s", f"{arm}_sync_s", f"gpu_beside_{arm}_s")]
+        return LayerVisit(**dict(zip(names, seconds, strict=True)))
 
     def _matmuls(self, plan: PartitionPlan) -> dict[str, Matmul]:
         shape = layer_shape(plan.model)
         return {name: shape.matmul(name, self.tokens) for name in OPERATORS}
 
-    def _arms(self, opened: OpenPair) -> tuple[Mapping[str, Split], Mapping[str, Split]]:
-        """Returns the operators' splits: as the solver decided, and all on the static unit."""
+    def _arms(self, opened: OpenPair) -> tuple[Mapping[str, Split], ...]:
+        """Returns the operators' splits by ARMS: as the solver decided, whole on the better unit, whole on the static
+        unit."""
         matmuls, options = self._matmuls(opened.plan), opened.plan.options
-        decided = {name: opened.decision(matmul).split for name, matmul in matmuls.items()}
-        static = {name: next(iter(strategy("npu_only").splits(matmul, options))) for name, matmul in matmuls.items()}
-        return decided, static
+        decisions = {name: opened.decision(matmul) for name, matmul in matmuls.items()}
+        return (
+            {name: decision.split for name, decision in decisions.items()},
+            {name: decision.whole for name, decision in decisions.items()},
+            {name: next(iter(strategy("npu_only").splits(matmul, options))) for name, matmul in matmuls.items()},
+        )
 
     def _layer(self, opened: OpenPair, splits: Mapping[str, Split]) -> DecoderLayer:
         shape = layer_shape(opened.plan.model)
@@ -128,16 +130,19 @@ class LayerPoint(PairPoint):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecoderLayerDetail:
-    """Seconds of one pass, medians over the rounds. speedup: the better unit alone over the solver's splits. weights:
-    "cold" (from memory) or "warm"."""
+    """Seconds of one pass, medians over the rounds. whole_s: each operator on its better unit. speedup: the better
+    unit alone over the solver's splits; whole_speedup: over whole operators. weights: "cold" (from memory) or
+    "warm"."""
 
     tokens: int
     context: int
     decided_s: float
     gpu_s: float
     npu_s: float
+    whole_s: float
     sync_s: float
     speedup: float
+    whole_speedup: float
     weights: str
 
 
@@ -157,10 +162,11 @@ class DecoderLayerKind(PartitionExperiment):
         (point,) = self.points(case, plan)
         visits = all_visits(measured, point, LayerVisit)
         decided_s, npu_s = [visit.decided_s for visit in visits], [visit.npu_s for visit in visits]
-        gpu_s = [visit.gpu_beside_decided_s for visit in visits]
+        gpu_s, whole_s = [visit.gpu_beside_decided_s for visit in visits], [visit.whole_s for visit in visits]
         single_s = min(gpu_s, npu_s, key=statistics.median)
         weights, prefix = ("cold", "cold_") if point.is_cold else ("warm", "")
         speedup = ratio_metric(f"{prefix}speedup", single_s, decided_s)
+        whole_speedup = replace(ratio_metric(f"{prefix}whole_speedup", single_s, whole_s), gate="none")
         return Judgement(
             verdict=judge_gates(()),
             what=f"{case.axis('phase')} of a layer, {weights} weights: best unit alone / solver's splits",
@@ -168,6 +174,7 @@ class DecoderLayerKind(PartitionExperiment):
                 *unit_metrics(gpu_s, npu_s, prefix),
                 time_metric(f"{prefix}decided_s", decided_s),
                 speedup,
+                whole_speedup,
             ),
             measured_s=statistics.median(decided_s),
             detail=DecoderLayerDetail(
@@ -176,8 +183,10 @@ class DecoderLayerKind(PartitionExperiment):
                 decided_s=statistics.median(decided_s),
                 gpu_s=statistics.median(gpu_s),
                 npu_s=statistics.median(npu_s),
+                whole_s=statistics.median(whole_s),
                 sync_s=statistics.median(visit.decided_sync_s for visit in visits),
                 speedup=speedup.value,
+                whole_speedup=whole_speedup.value,
                 weights=weights,
             ),
         )

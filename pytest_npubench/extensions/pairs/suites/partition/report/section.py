@@ -44,8 +44,9 @@ NOTES = {
         "solver's."
     ),
     "decoder_layer": (
-        "A whole decoder layer, attention and feed-forward, median over the rounds: as the solver splits it, and on "
-        "each unit alone. The speed-up is that over the best unit alone. In decode the weights come from memory."
+        "A whole decoder layer, attention and feed-forward, median over the rounds: as the solver splits it, with "
+        "whole operators each on the unit that its model prices the faster one, and on each unit alone. Speed-ups are "
+        "over the best unit alone. In decode the weights come from memory."
     ),
     "gpu_linear": (
         "One operator on the unit of dynamic shapes alone, median over the rounds. GPU-1: the time is flat up to a "
