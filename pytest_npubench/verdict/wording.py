@@ -148,11 +148,16 @@ def change_with_interval(rule: Rule, entry: float, ends: tuple[float, float], wh
         times = math.exp(min(abs(entry), LARGEST_LOG))
         span = sorted(math.exp(min(max(end * math.copysign(1, entry), -LARGEST_LOG), LARGEST_LOG)) for end in ends)
         way = "worse" if entry > 0 else "better"
-        return f"{times:.3g} times {way}{where} (95 % interval {span[0]:.3g} to {span[1]:.3g} times)"
+        return f"{_factor(times)} times {way}{where} (95 % interval {_factor(span[0])} to {_factor(span[1])} times)"
     change, low, high = (rule.fraction(one) for one in (entry, *ends))
     if high - low > TOO_WIDE or (_is_factor(rule, entry) and not is_one_way):
         return f"{change_text(change)}{where}, or not: its 95 % interval is more than 100 % wide and cannot tell"
     return f"{change_text(change)}{where} (95 % interval {_span(low, high)})"
+
+
+def _factor(times: float) -> str:
+    """ "3.98" and "2,106"."""
+    return f"{times:,.0f}" if 100 <= times < 1e6 else f"{times:.3g}"
 
 
 def change_text(worse_by: float) -> str:

@@ -211,6 +211,11 @@ def test_above_a_factor_of_two_it_is_a_factor():
     verdicts = judge_jointly(baseline, current, rules=Rule()).verdicts
     assert verdicts["case-1"].reason.startswith("3 times worse than 10 accepted sessions (95 % interval 2.9")
     assert verdicts["case-2"].reason.startswith("3.98 times better than 10 accepted")
+    current["case-2"] = slower(current["case-2"], 8423.0)
+    reason = judge_jointly(baseline, current, rules=Rule()).verdicts["case-2"].reason
+    assert re.match(
+        r"2,\d\d\d times worse than 10 accepted sessions \(95 % interval 2,\d\d\d to 2,\d\d\d times", reason
+    )
     wild = {"a": [[[level]] for level in (1.0, 8.0, 0.5, 3.0)]}
     reason = judge_jointly(wild, {"a": [[6.0]]}, rules=Rule()).verdicts["a"].reason
     assert " worse than 4 accepted sessions, or not: its 95 % interval is more than 100 % wide" in reason
