@@ -47,6 +47,8 @@ MAX_BYTES = 256 * 2**20
 REQUESTS, META = "requests.jsonl", "meta.json"
 MOST_LOST = 0.1
 """Of the requests: with more of them missing, what is left is another load."""
+MOST_SPAN = 2.0
+"""Of the benchmark's duration: a unit that is mistaken is off by 1,000 and more."""
 FAILED, ABSENT = "failed", "not in its lists"
 COLUMNS = ("input_lens", "output_lens", "ttfts", "itls", "start_times")
 OF_REQUESTS = """request_id id scheduled_ts num_preemptions error errors success finish_reason num_generation_tokens
@@ -285,6 +287,7 @@ def _benchmark(path: Path, entries: Any) -> _Rows:
     )
     if absent > 0:
         rows.lost[ABSENT] += absent
+    _check_unit(path, rows.requests, entries.get("duration"))
     rows.doubts = (
         *doubts,
         *unread(path, entries, (*COLUMNS, "errors", "max_concurrency"), WITHOUT_EFFECT, SUMMARIES),
@@ -301,6 +304,18 @@ def _with_arrivals(entries: Mapping[str, Any], num_requests: int) -> tuple[Mappi
         words = "start_times are not given: all came at once, as request_rate is inf"
         return {**entries, "start_times": [0.0] * num_requests}, (words,)
     return entries, ()
+
+
+def _check_unit(path: Path, requests: Sequence[MeasuredRequest], duration_s: object) -> None:
+    """Raises WorkloadError for requests that took far longer than the benchmark: their times are in another unit."""
+    if not requests or not isinstance(duration_s, int | float) or duration_s <= 0:
+        return
+    span_s = max(one.last_token_s for one in requests) - min(one.arrival_s for one in requests)
+    if span_s > MOST_SPAN * duration_s:
+        raise WorkloadError(
+            f"{path}: its requests span {span_s:.4g} s of a duration of {duration_s:.4g} s; want start_times, ttfts "
+            "and itls in seconds"
+        )
 
 
 def _benchmark_row(prompt: Any, output: Any, ttft_s: Any, gaps_s: Any, start_s: Any) -> dict[str, Any]:

@@ -171,6 +171,24 @@ def test_a_line_without_times_is_counted_too(tmp_path: Path, change: dict[str, A
     assert (len(run.requests), run.doubts) == (9, (f"1 of 10 requests are left out: 1 {reason}",))
 
 
+@pytest.mark.parametrize("scaled", [("ttfts", "itls"), ("start_times",)])
+def test_a_duration_tells_times_of_another_unit(tmp_path: Path, scaled: tuple[str, ...]) -> None:
+    starts_s, ttfts_s, itls_s = [5.0, 7.0], [0.2, 0.3], [[0.1], [0.4]]
+    entries = {"input_lens": [7, 8], "output_lens": [2, 2], "ttfts": ttfts_s, "itls": itls_s, "start_times": starts_s}
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps(entries | {"duration": 2.7}), encoding="utf-8")
+    assert len(measured_run(path).requests) == 2
+    thousands = {
+        "ttfts": [200.0, 300.0],
+        "itls": [[100.0], [400.0]],
+        "start_times": [5000.0, 7000.0],
+    }
+    changed = entries | {name: thousands[name] for name in scaled}
+    path.write_text(json.dumps(changed | {"duration": 2.7}), encoding="utf-8")
+    with pytest.raises(WorkloadError, match=r"of a duration of 2\.7 s; want start_times, ttfts and itls in seconds"):
+        measured_run(path)
+
+
 @pytest.mark.parametrize("name", BENCHMARK)
 def test_lists_of_unequal_length_are_refused(tmp_path: Path, name: str) -> None:
     path = tmp_path / "bench.json"
