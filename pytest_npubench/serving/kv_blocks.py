@@ -55,7 +55,7 @@ class KvBlocks:
 
     def blocks_for(self, num_tokens: int) -> int:
         """Blocks that a request takes to prefill so many tokens: vLLM's SlidingWindowSpec has the bound of a chunk."""
-        rows = self.rows_of(num_tokens)
+        rows = -(-num_tokens // self.block_size_tokens)
         if not self.num_windowed:
             return self.state_blocks + self.num_full * rows
         most = rows if self.chunk_tokens is None else self.rows_of(self.window - 1 + self.chunk_tokens) + 1
@@ -63,7 +63,8 @@ class KvBlocks:
 
     def decoding(self, rows: int) -> int:
         """Blocks that a request holds which decodes, with so many rows of tokens."""
-        return self.state_blocks + self.num_full * rows + self.num_windowed * min(rows, self.window_rows)
+        windowed = self.num_windowed and self.num_windowed * min(rows, self.window_rows)
+        return self.state_blocks + self.num_full * rows + windowed
 
     def take(self, num_blocks: int) -> None:
         self.num_free -= num_blocks

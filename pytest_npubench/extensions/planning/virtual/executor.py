@@ -199,15 +199,14 @@ class VirtualExecutor:
 
     def _kv_bytes(self) -> float:
         """On the device. Requests that were admitted and have not run share what is not held twice yet."""
-        token_layers = self._token_layers()
+        is_windowed = self._windowed_layers > 0
+        token_layers = self._token_layers() if is_windowed else self._tokens.token_layers - self._shared_layers
         states_bytes = self._tokens.num_requests * self._state_bytes if self._state_bytes else 0.0
         return states_bytes + (token_layers * self._token_layer_bytes if token_layers > 0 else 0.0)
 
     def _token_layers(self) -> float:
-        token_layers = self._tokens.token_layers - self._shared_layers
-        return (
-            token_layers - self._tokens.passed_tokens * self._windowed_layers if self._windowed_layers else token_layers
-        )
+        passed = self._tokens.passed_tokens * self._windowed_layers
+        return self._tokens.token_layers - self._shared_layers - passed
 
     def work(self, plan: IterationPlan) -> tuple[StepWork, int]:
         """What a plan asks of the device, and the experts that it activates, padding rows not counted. The rows have
