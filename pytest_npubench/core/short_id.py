@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from pytest_npubench.errors import did_you_mean
+from pytest_npubench.plain_text import counted
 
 NUM_NAMED = 3
 
@@ -41,7 +42,8 @@ def not_one(wanted: str, meant: Sequence[str], keys: Iterable[str], *, nothing: 
     hint = did_you_mean(wanted, forms, most=NUM_NAMED, names=forms)
     if not hint and (alike := [key for key in ascending if wanted in key]):
         hint = f"; cases like it: {', '.join(alike[:NUM_NAMED])}"
-    return f"{nothing} {wanted!r}{hint or f'; there are {len(ascending)} cases'}"
+    number = f"; there {'is' if len(ascending) == 1 else 'are'} {counted(len(ascending), 'case')}"
+    return f"{nothing} {wanted!r}{hint or number}"
 
 
 def _forms(key: str, tail: str) -> Iterator[str]:

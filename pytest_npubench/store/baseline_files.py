@@ -106,7 +106,8 @@ def _read(path: Path, form: str, version: int, parse: Callable[[Any], _Read]) ->
         raise BaselineError(f"baseline {path}: {error}") from None
     except JsonError as error:
         where = f" line {error.line} column {error.column}" if error.line else ""
-        raise BaselineError(f"baseline {path}{where}: {error}") from None
+        remedy = "; the file is damaged: restore it, as from git" if error.line else ""
+        raise BaselineError(f"baseline {path}{where}: {error}{remedy}") from None
 
 
 def _replace(path: Path, content: Any) -> Path:

@@ -54,7 +54,7 @@ def accepted(baselines, key):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", r"line 1 column 1: Expecting value"),
+        (b"", r"line 1 column 1: Expecting value; the file is damaged: restore it"),
         (b"<<<<<<< HEAD\n{}", r"line 1 column 1: Expecting value"),
         (b"\xff\xfe\x00", "line 1 column 1: not UTF-8 text"),
         (b"[]", "value: want an object, found a list"),
