@@ -22,7 +22,7 @@ _NAME = re.compile(r"^\s+(?:ROOT )?%?([\w.\-]+) = ")
 _OPCODE = re.compile(r"\s*([a-z][\w\-]*)\(")
 _OPERAND = re.compile(r"\s*[a-z][\w\-]*\(%?([\w.\-]+)")
 _ARRAY = re.compile(r"\b([a-z]+\d*(?:e\dm\d\w*)?)\[([\d,]*)\]")
-_CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
+_CYCLES = re.compile(r'"estimated_cycles":"(\d{1,18})"')  # libtpu writes 2^63 - 1, of 19 digits, where it has none
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
 _CALLED = re.compile(
     r"\b(?:body|condition|to_apply|true_computation|false_computation|called_computations)=%?([\w.\-]+)"

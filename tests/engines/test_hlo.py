@@ -25,6 +25,11 @@ def module(entry: list[str], **others: list[str]) -> str:
     )
 
 
+def test_the_largest_integer_says_that_there_is_no_estimate() -> None:
+    entry = [line("a", "f32[8]{0}", "fusion", cycles=2**63 - 1), line("b", "f32[8]{0}", "fusion", cycles=10**17)]
+    assert parse(module(entry)).total.cycles == 10**17
+
+
 @st.composite
 def loops(draw: st.DrawFn) -> tuple[str, int]:
     """A module of plain instructions and nested loops of known length, and the cycles of a run."""
