@@ -6,7 +6,7 @@ uniform u of a draw. Worked example: with 4 rows, u = 0.62 draws row 2.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -53,3 +53,22 @@ class TraceWorkload(Workload):
             arrival_s=None if self.arrival_s is None else tuple(self.arrival_s[row] for row in chosen),
             content=None if self.content is None else tuple(self.content[row] for row in chosen),
         )
+
+
+def replayed_rows(trace: Workload, num_requests: int | None, *, most_tokens: int) -> LengthSample:
+    """The first rows of a trace that fit, or all of them, with their arrivals. Raises WorkloadError for a trace
+    without any."""
+    if not isinstance(trace, TraceWorkload) or trace.arrival_s is None:
+        raise WorkloadError(
+            f"workload {trace.name!r} has no arrival times to replay; want a trace with them, or a rate"
+        )
+    rows = trace.rows(max_total_tokens=most_tokens)
+    if num_requests is not None and len(rows.requests) < num_requests:
+        raise WorkloadError(f"workload {trace.name!r} has {len(rows.requests)} requests that fit; want {num_requests}")
+    assert rows.arrival_s is not None
+    return replace(
+        rows,
+        requests=rows.requests[:num_requests],
+        arrival_s=rows.arrival_s[:num_requests],
+        content=rows.content and rows.content[:num_requests],
+    )

@@ -11,12 +11,8 @@ serving/metrics/slo.py says of every request here that it does not attain.
 from __future__ import annotations
 
 from pytest_npubench.serving.batch import Batch
-from pytest_npubench.serving.disaggregated import DisaggregatedRun
 from pytest_npubench.serving.iteration import IterationPlan
-from pytest_npubench.serving.load import Load
 from pytest_npubench.serving.metrics.slo import SLACK_S, Slo
-from pytest_npubench.serving.schedulers.disaggregated import DisaggregatedScheduler
-from pytest_npubench.serving.two_devices import DeviceRun, ServingSide, TwoDevices
 
 LOOKS = 20  # at those that wait, in the time of a TTFT limit: each goes through the queue
 
@@ -61,21 +57,3 @@ class SloWatch:
                 break
             if not member.segments:
                 self._lost.add(member.id)
-
-
-class WatchedRun(DisaggregatedRun):
-    """A run on two devices that starts nothing more once the SLO is lost."""
-
-    def __init__(self, load: Load, scheduler: DisaggregatedScheduler, devices: TwoDevices, watch: SloWatch) -> None:
-        super().__init__(load, scheduler, devices)
-        self._watch = watch
-
-    def starts_more(self, until_s: float | None) -> bool:
-        return super().starts_more(until_s) and not self._watch.is_lost
-
-    def ran(self, event: DeviceRun) -> None:
-        if event.side is ServingSide.PREFILL:
-            self._watch.ran(self.batches[event.side], event.plan, event.start_s, event.end_s)
-        else:
-            self._watch.decoded(event.plan, event.start_s, event.end_s)
-        super().ran(event)

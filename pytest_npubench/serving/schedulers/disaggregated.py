@@ -133,6 +133,10 @@ class DisaggregatedScheduler:
     def handed_over(self, member: BatchMember) -> None:
         """The decode device has its keys and values: the prefill device's blocks are free."""
         self.batch.let_go(member)
+        self.joins(member)
+
+    def joins(self, member: BatchMember) -> None:
+        """The decode device has keys and values of a request that it reserved blocks for."""
         self._joining.append(member.id)
 
     def plan_decode(self) -> IterationPlan | None:

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from serving.runs import loads
 
+from pytest_npubench.extensions.planning.pools import Pools, PoolWorker
 from pytest_npubench.extensions.planning.replicas import Replica, serve_replicas
-from pytest_npubench.extensions.planning.slo_watch import SloWatch, WatchedRun
+from pytest_npubench.extensions.planning.slo_watch import SloWatch
 from pytest_npubench.extensions.planning.virtual_pair import VirtualPair
 from pytest_npubench.serving.disaggregated import serve_disaggregated
 from pytest_npubench.serving.load import OpenLoad
@@ -32,10 +33,11 @@ def served(
     load: Sequence[ServingRequest], name: str, number: int, *, is_asynchronous: bool, watch: SloWatch | None = None
 ) -> ServingResult:
     if name == "disaggregated":
-        pair = VirtualPair(device(UNEVEN), device(UNEVEN), transfer_s=lambda num_bytes: 0.5)
         if watch is None:
+            pair = VirtualPair(device(UNEVEN), device(UNEVEN), transfer_s=lambda num_bytes: 0.5)
             return serve_disaggregated(OpenLoad(load), halves(), pair)
-        return WatchedRun(OpenLoad(load), halves(), pair, watch).serve()
+        prefill, decode = (PoolWorker(halves(), device(UNEVEN), decodes) for decodes in (False, True))
+        return Pools([prefill], [decode], transfer_s=lambda num_bytes: 0.5, watch=watch).serve(load)
     replicas = [Replica(policy(name), device(UNEVEN), watch) for _ in range(number)]
     return serve_replicas(load, replicas, is_asynchronous=is_asynchronous, watch=watch)
 

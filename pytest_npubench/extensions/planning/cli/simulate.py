@@ -88,6 +88,9 @@ def add_parser(commands: Commands, about: str) -> None:
     parser.add_argument(
         "--prefill-devices", metavar="N", type=device_count, help="of policy disaggregated (default: half of them)"
     )
+    for side in ("prefill", "decode"):
+        text = f"workers that {side} under policy disaggregated (default 1)"
+        parser.add_argument(f"--{side}-replicas", metavar="N", type=device_count, default=1, help=text)
     parser.add_argument("--workload", metavar="NAME_OR_PATH", help="where the lengths come from")
     parser.add_argument(
         "--num-requests", metavar="K", type=request_count, help="how many requests arrive (default: all of a --replay)"
@@ -157,8 +160,13 @@ def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
         parser.error("want --rate, or --replay with a trace that has arrival times")
     if arguments.policy is None and arguments.served is None:
         parser.error("want --policy")
-    if arguments.prefill_devices and "disaggregated" not in (arguments.policy or ()):
-        parser.error("--prefill-devices is of --policy disaggregated")
+    of_pools = {
+        "--prefill-devices": arguments.prefill_devices,
+        "--prefill-replicas": arguments.prefill_replicas > 1,
+        "--decode-replicas": arguments.decode_replicas > 1,
+    }
+    if "disaggregated" not in (arguments.policy or ()) and (used := next(filter(of_pools.get, of_pools), None)):
+        parser.error(f"{used} is of --policy disaggregated")
     if arguments.hardware is None and arguments.cost is None:
         parser.error("want --hardware, or --cost with what npubench calibrate wrote")
     if arguments.moe_layers and (arguments.cost or arguments.hardware is None):
@@ -200,7 +208,13 @@ def simulated(arguments: argparse.Namespace) -> dict[str, Any]:
     system, calibration = _system(arguments, served.engine if served else None)
     slo, slo_source = _slo(arguments, system.spec)
     about, loads = _served(system, served) if served else _drawn(arguments, system.most_tokens)
-    system = replace(system, is_stamped=bool(served and served.is_stamped), prefill_devices=arguments.prefill_devices)
+    system = replace(
+        system,
+        is_stamped=bool(served and served.is_stamped),
+        prefill_devices=arguments.prefill_devices,
+        prefill_replicas=arguments.prefill_replicas,
+        decode_replicas=arguments.decode_replicas,
+    )
     against = measured_run(arguments.against) if arguments.against else None
     measured = measured_metrics(against) if against else {}
     engine = (served and served.engine) or EngineArguments()
@@ -308,9 +322,10 @@ def _served(system: System, run: MeasuredRun) -> tuple[dict[str, Any], list[Load
 
 
 def _drawn(arguments: argparse.Namespace, most_tokens: int) -> tuple[dict[str, Any], list[Load]]:
-    from pytest_npubench.extensions.planning.cli.simulation import arriving, arriving_at, replayed_rows
+    from pytest_npubench.extensions.planning.cli.simulation import arriving, arriving_at
     from pytest_npubench.serving.arrivals import replay
     from pytest_npubench.workloads import workload
+    from pytest_npubench.workloads.trace import replayed_rows
 
     lengths = workload(arguments.workload, time_unit=arguments.time_unit, block_tokens=arguments.block_tokens)
     num_requests, seed = arguments.num_requests, arguments.seed

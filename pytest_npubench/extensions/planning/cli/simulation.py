@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from pytest_npubench.engines.hf_config import TORCH_DTYPE
 from pytest_npubench.engines.no_collection import no_collection
-from pytest_npubench.errors import ConfigError, WorkloadError
+from pytest_npubench.errors import ConfigError
 
 if TYPE_CHECKING:
     from pytest_npubench.core.hardware import HardwareSpec
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from pytest_npubench.serving.result import ServingResult
     from pytest_npubench.serving.schedulers.protocol import Scheduler
     from pytest_npubench.serving.settings import Setting
-    from pytest_npubench.workloads.sampling import LengthSample, Workload
 
 BLOCK_SIZE_TOKENS = 16  # vLLM's default
 # lengths and arrivals come from one bit generator: with one seed a long prompt would always follow a long gap
@@ -81,6 +80,9 @@ class System:
     """Layers with a window keep all tokens."""
     prefill_devices: int | None = None
     """Of a replica's devices, under the policy disaggregated; None: half of them."""
+    prefill_replicas: int = 1
+    decode_replicas: int = 1
+    """Workers of each kind under that policy, each on as many devices as the first."""
 
     @property
     def hardware(self) -> str:
@@ -328,11 +330,8 @@ def _in_pools(
     requests: tuple[ServingRequest, ...],
     watch: SloWatch | None,
 ) -> ServingResult:
-    from pytest_npubench.extensions.planning.slo_watch import WatchedRun
+    from pytest_npubench.extensions.planning.pools import Pools, PoolWorker
     from pytest_npubench.extensions.planning.virtual.cost import handover_s
-    from pytest_npubench.extensions.planning.virtual_pair import VirtualPair
-    from pytest_npubench.serving.disaggregated import DisaggregatedRun
-    from pytest_npubench.serving.load import OpenLoad
     from pytest_npubench.serving.schedulers.disaggregated import DisaggregatedScheduler
 
     spec = prefill.spec
@@ -341,21 +340,27 @@ def _in_pools(
     def transfer_s(num_bytes: int) -> float:
         return handover_s(spec, num_bytes, senders=prefill.tensor_parallel, receivers=decode.tensor_parallel)
 
-    pair = VirtualPair(prefill.executor(), decode.executor(), transfer_s=transfer_s)
     chosen = dict(settings)
     if decode.kv_blocks != prefill.kv_blocks:
         chosen.setdefault("decode_kv_blocks", decode.kv_blocks)
-    scheduler = DisaggregatedScheduler(
-        num_layers=prefill.shape.num_layers,
-        kv_blocks=prefill.kv_blocks,
-        block_size_tokens=prefill.block_size_tokens,
-        **chosen,  # type: ignore[arg-type] # its own checks name what is wrong
-    )
-    for side, system in ((scheduler.batch, prefill), (scheduler.decode_batch, decode)):
-        side.blocks.state_blocks = system.state_blocks
-    load = OpenLoad(requests)
-    run = DisaggregatedRun(load, scheduler, pair) if watch is None else WatchedRun(load, scheduler, pair, watch)
-    return run.serve()
+
+    def worker(system: System, *, decodes: bool) -> PoolWorker:
+        scheduler = DisaggregatedScheduler(
+            num_layers=system.shape.num_layers,
+            kv_blocks=prefill.kv_blocks,
+            block_size_tokens=prefill.block_size_tokens,
+            **chosen,  # type: ignore[arg-type] # its own checks name what is wrong
+        )
+        worker = PoolWorker(scheduler, system.executor(), decodes)
+        worker.batch.blocks.state_blocks = system.state_blocks
+        return worker
+
+    return Pools(
+        [worker(prefill, decodes=False) for _ in range(prefill.prefill_replicas)],
+        [worker(decode, decodes=True) for _ in range(decode.decode_replicas)],
+        transfer_s=transfer_s,
+        watch=watch,
+    ).serve(requests)
 
 
 def check_lengths(system: System, run: MeasuredRun) -> None:
@@ -366,27 +371,6 @@ def check_lengths(system: System, run: MeasuredRun) -> None:
                 f"{run.source}, request {request.id}: {request.prompt_tokens} prompt and {request.output_tokens} "
                 f"output tokens; the model's context and the KV cache hold {system.most_tokens}"
             )
-
-
-def replayed_rows(trace: Workload, num_requests: int | None, *, most_tokens: int) -> LengthSample:
-    """The first rows of a trace that fit, or all of them, with their arrivals. Raises WorkloadError for a trace
-    without any."""
-    from pytest_npubench.workloads.trace import TraceWorkload
-
-    if not isinstance(trace, TraceWorkload) or trace.arrival_s is None:
-        raise WorkloadError(
-            f"workload {trace.name!r} has no arrival times to replay; want a trace with them, or a rate"
-        )
-    rows = trace.rows(max_total_tokens=most_tokens)
-    if num_requests is not None and len(rows.requests) < num_requests:
-        raise WorkloadError(f"workload {trace.name!r} has {len(rows.requests)} requests that fit; want {num_requests}")
-    assert rows.arrival_s is not None
-    return replace(
-        rows,
-        requests=rows.requests[:num_requests],
-        arrival_s=rows.arrival_s[:num_requests],
-        content=rows.content and rows.content[:num_requests],
-    )
 
 
 def arriving(

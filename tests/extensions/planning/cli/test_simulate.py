@@ -227,6 +227,7 @@ def test_requests_that_do_not_fit_are_dropped_and_counted(call: Run) -> None:
         ({"policy": "disaggregated", "tensor_parallel": 1}, "want an even number, not 1"),
         ({"policy": "disaggregated", "prefill_devices": 2}, "none of 2 devices is left to decode"),
         ({"prefill_devices": 1}, "--prefill-devices is of --policy disaggregated"),
+        ({"decode_replicas": 2}, "--decode-replicas is of --policy disaggregated"),
         ({"pipeline_parallel": 9}, "pipeline parallel 9: the model has 8 layers; want at most a stage each"),
         ({"pipeline_parallel": 2, "policy": "disaggregated"}, "policy disaggregated is not simulated with it"),
         ({"pipeline_parallel": 2, "data_parallel": 2, "expert_parallel": True}, "--expert-parallel is not simulated"),
