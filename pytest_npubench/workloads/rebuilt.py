@@ -18,7 +18,6 @@ from importlib import resources
 import numpy as np
 import numpy.typing as npt
 
-from pytest_npubench.workloads.fitting import fit
 from pytest_npubench.workloads.published import PUBLISHED, PublishedWorkload
 from pytest_npubench.workloads.quantiles import LEVELS, QuantileCurve
 from pytest_npubench.workloads.sampling import Workload
@@ -62,6 +61,8 @@ def from_curves(published: PublishedWorkload, inputs: QuantileCurve, outputs: Qu
 
 def fitted_knots_json() -> str:
     """All published rows fitted anew, as the text of the shipped knots file: lengths in tokens at each level."""
+    from pytest_npubench.workloads.fitting import fit
+
     fitted = {row.name: {"input": _knots(fit(row.input)), "output": _knots(fit(row.output))} for row in PUBLISHED}
     lines = [f'"{name}": {json.dumps(knots)}' for name, knots in fitted.items()]
     body = ",\n    ".join(lines)

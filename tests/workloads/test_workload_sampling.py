@@ -1,15 +1,18 @@
 """Drawing requests: limits, counts, seeds. The oracle draws one row at a time."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from scipy.interpolate import PchipInterpolator
 
 from pytest_npubench.core.measurement import Request
 from pytest_npubench.errors import WorkloadError
 from pytest_npubench.workloads import LengthSample, TraceWorkload, Workload, workload
+from pytest_npubench.workloads.quantiles import LEVELS, QuantileCurve
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,3 +153,15 @@ def test_a_whole_trace_keeps_order_and_arrivals_and_counts_what_is_over_the_limi
 def test_a_trace_with_nothing_within_the_limit_is_refused():
     with pytest.raises(WorkloadError, match="none of its 3 requests is within max_total_tokens=5"):
         TRACE.rows(max_total_tokens=5)
+
+
+@given(
+    st.floats(1, 1e5),
+    st.lists(st.floats(1e-9, 1e4), min_size=len(LEVELS) - 1, max_size=len(LEVELS) - 1),
+    st.lists(st.sampled_from(LEVELS) | st.floats(0, 1), min_size=1),
+)
+def test_a_curve_is_scipys_to_the_bit(lowest: float, steps: list[float], levels: list[float]) -> None:
+    knots = tuple(np.cumsum([lowest, *steps]).tolist())
+    assume(all(low < high for low, high in pairwise(knots)))
+    expected = np.exp(PchipInterpolator(LEVELS, np.log(knots))(levels))
+    assert QuantileCurve(knots=knots).quantile(np.array(levels)).tolist() == expected.tolist()
