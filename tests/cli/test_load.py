@@ -14,9 +14,11 @@ pytest.importorskip("aiohttp", reason="aiohttp is not installed: pip install pyt
 from aiohttp import web
 from campaign.server.stand_in import StandIn, refuses, sometimes, streams
 
+from pytest_npubench.campaign import served_load
 from pytest_npubench.engines.http import shared_load
 from pytest_npubench.engines.http.known_answer import KnownAnswer
 from pytest_npubench.engines.http.load_run import run_load
+from pytest_npubench.serving.arrivals import uniform
 from pytest_npubench.suites.server import lateness
 from pytest_npubench.suites.server.loader import Loader
 
@@ -184,14 +186,15 @@ def answering(seen):
     return answer
 
 
-def test_the_server_sees_the_prompts_of_a_file_and_no_others(load, tmp_path):
+def test_the_server_sees_the_prompts_of_a_file_and_no_others(load, tmp_path, monkeypatch):
     """In the file's order, again from its first where there are more requests; an answer's length may be given."""
+    monkeypatch.setattr(served_load, "poisson", lambda rate_per_s, n, seed: uniform(rate_per_s, n))  # none overtakes
     text, jsonl = tmp_path / "a.txt", tmp_path / "b.jsonl"
     text.write_text("one two\n\n  three  \n", encoding="utf-8")
     jsonl.write_text('{"prompt": "four"}\n{"prompt": "five\\nsix", "output_tokens": 7}\n', encoding="utf-8")
     for path, wanted, lengths in ((text, ["one two", "three"], None), (jsonl, ["four", "five\nsix"], 7)):
         stand_in = StandIn(known=KNOWN)
-        answer = load(stand_in, "--prompts", path, "--json")
+        answer = load(stand_in, "--prompts", path, "--json", rate=("--rate", 10))
         assert answer.status == 0, answer.err
         assert [body["prompt"] for body in stand_in.bodies] == wanted * 4
         assert lengths is None or {body["max_tokens"] for body in stand_in.bodies[1::2]} == {lengths}
