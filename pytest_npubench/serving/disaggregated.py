@@ -46,7 +46,7 @@ def serve_disaggregated(
 ) -> DisaggregatedResult:
     """Serve the load to its end, or start nothing at or after `until_s`.
 
-    Raises as `serve` does. Use a VirtualPair for executors on virtual clocks, a ProcessPair for the wall clock.
+    Raises as `serve` does.
     """
     return DisaggregatedRun(load, scheduler, devices).serve(until_s, on_iteration)
 

@@ -8,7 +8,6 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from pytest_npubench.extensions.planning.virtual_pair import VirtualPair
 from pytest_npubench.serving.clock import VirtualClock
 from pytest_npubench.serving.disaggregated import serve_disaggregated
 from pytest_npubench.serving.load import Load, OpenLoad
@@ -18,6 +17,7 @@ from pytest_npubench.serving.result import ServingResult
 from pytest_npubench.serving.schedulers import make_scheduler
 
 from .fake_executor import FakeExecutor
+from .virtual_pair import VirtualPair
 
 BLOCK = 4
 

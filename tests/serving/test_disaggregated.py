@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from pytest_npubench.errors import ConfigError, DeviceError, DeviceUnavailableError, MeasurementError, UnitLostError
-from pytest_npubench.extensions.planning.virtual_pair import VirtualPair
 from pytest_npubench.serving.disaggregated import serve_disaggregated
 from pytest_npubench.serving.load import OpenLoad
 from pytest_npubench.serving.schedulers import make_scheduler
@@ -23,6 +22,7 @@ from pytest_npubench.serving.two_processes import ProcessPair
 
 from .fake_executor import FakeExecutor, greedy
 from .runs import BLOCK, requests, run
+from .virtual_pair import VirtualPair
 
 
 def scheduler(**settings):

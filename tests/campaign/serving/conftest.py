@@ -7,6 +7,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from serving.virtual_pair import VirtualPair
 
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.rounds import measure_round
@@ -14,7 +15,6 @@ from pytest_npubench.campaign.watch import Watched
 from pytest_npubench.core.hardware_reader import default_directory
 from pytest_npubench.extensions.planning.virtual.cost import handover_s
 from pytest_npubench.extensions.planning.virtual.executor import VirtualExecutor
-from pytest_npubench.extensions.planning.virtual_pair import VirtualPair
 from pytest_npubench.serving.clock import VirtualClock
 from pytest_npubench.suites import case_kind
 from pytest_npubench.suites.hardware_files import load_all

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from serving.runs import loads
+from serving.virtual_pair import VirtualPair
 
 from pytest_npubench.engines.shapes import decoder_shape
 from pytest_npubench.extensions.planning.cli.simulation import System, simulate
 from pytest_npubench.extensions.planning.pools import Pools, PoolWorker
-from pytest_npubench.extensions.planning.virtual_pair import VirtualPair
 from pytest_npubench.serving.arrivals import load_of
 from pytest_npubench.serving.disaggregated import DisaggregatedResult, serve_disaggregated
 from pytest_npubench.serving.load import OpenLoad

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from serving.runs import loads
+from serving.virtual_pair import VirtualPair
 
 from pytest_npubench.extensions.planning.pools import Pools, PoolWorker
 from pytest_npubench.extensions.planning.replicas import Replica, serve_replicas
 from pytest_npubench.extensions.planning.slo_watch import SloWatch
-from pytest_npubench.extensions.planning.virtual_pair import VirtualPair
 from pytest_npubench.serving.disaggregated import serve_disaggregated
 from pytest_npubench.serving.load import OpenLoad
 from pytest_npubench.serving.metrics import Slo

@@ -1,4 +1,5 @@
-"""Two executors that tell how long an iteration takes, each on its own virtual clock, and a link between them.
+"""A stand-in: two executors that tell how long an iteration takes, each on its own virtual clock, and a link between
+them. What simulated pools with one worker of each kind are held against.
 
 Event by event: whatever starts, its end is known at once, and waiting jumps to the next end. Deterministic. The link
 moves one request at a time, in `transfer_s(bytes)` seconds. Worked number: 9,194 tokens of 98,304 bytes each (48
