@@ -28,6 +28,7 @@ T = TypeVar("T")
 LIBRARY = "libcuda.so.1"
 DRIVER_SETTINGS = ("CUDA_LAUNCH_BLOCKING", "CUDA_DEVICE_MAX_CONNECTIONS", "CUBLAS_WORKSPACE_CONFIG")
 """What changes how CUDA and its libraries run the same kernels, whoever launches them."""
+ALLOCATOR_SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")  # the latter is its name before torch 2.9
 SOUGHT = Sought(
     family="cuda",
     title="NVIDIA GPU",
@@ -66,6 +67,10 @@ class CudaBackend:
         return runtime
 
     def open_torch(self, devices: Sequence[Device]) -> Runtime:
+        """Opens them with memory that grows in segments, unless the user set torch's allocator: temporaries of changing
+        size would leave gaps beside weights and cache, and torch would free and allocate again inside a block."""
+        if not any(map(os.environ.get, ALLOCATOR_SETTINGS)):
+            os.environ[ALLOCATOR_SETTINGS[0]] = "expandable_segments:True"
         from pytest_npubench.backends.torch_runtime import TorchRuntime
 
         class CudaTorchRuntime(TorchRuntime):

@@ -46,6 +46,23 @@ def test_a_device_that_torch_does_not_see():
         TorchRuntime("cuda", [beyond])
 
 
+@pytest.mark.parametrize("users", ["PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", ""])
+def test_memory_of_a_gpu_grows_in_segments_unless_the_user_set_the_allocator(users, monkeypatch, runtime):
+    for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
+        monkeypatch.setenv(name, "backend:native" if name == users else "")
+    with pytest.raises(DeviceUnavailableError):
+        backends.open_torch(backends.backend("cuda"), (Device(family="cuda", ordinal=99, name="A GPU"),))
+    setting = f"{users}=backend:native" if users else "PYTORCH_ALLOC_CONF=expandable_segments:True"
+    assert runtime.stack().compiler.endswith(setting)
+    assert runtime.stack().compiler.count("_CONF") == 1
+
+
+def test_another_flash_attention_is_part_of_the_stack(monkeypatch, runtime):
+    monkeypatch.setattr(runtime, "_family", "cuda")
+    monkeypatch.setattr("torch.nn.attention.current_flash_attention_impl", lambda: "FA4", raising=False)
+    assert runtime._kernels()[-1] == "FlashAttention FA4"
+
+
 def test_a_family_without_torch_says_so():
     family = SimpleNamespace(family="tpu")
     with pytest.raises(DeviceUnavailableError, match="tpu:0: no torch runtime for devices of tpu"):
