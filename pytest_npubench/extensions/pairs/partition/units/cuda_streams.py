@@ -1,17 +1,18 @@
 """The units of `cuda-streams` and `cuda-devices`: torch eager in the GPU's role, CUDA graphs in the NPU's, on two
 streams of one device or on two devices. Two streams of one device have multiprocessors of their own; where the driver
-cannot split them they share all, and the units' names say so."""
+cannot split them they share all, and the units' names say so. Activations and results stay on that one device."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from pytest_npubench.errors import DeviceUnavailableError
+from pytest_npubench.extensions.pairs.partition.matmul import Matmul
 from pytest_npubench.extensions.pairs.partition.units.arena import SharedArena
 from pytest_npubench.extensions.pairs.partition.units.cores import pin_to
-from pytest_npubench.extensions.pairs.partition.units.cuda_unit import CudaGraphUnit, CudaUnit
+from pytest_npubench.extensions.pairs.partition.units.cuda_unit import CudaGraphUnit, CudaUnit, Unfetched
 from pytest_npubench.extensions.pairs.partition.units.layer_run import LayerUnits
 from pytest_npubench.extensions.pairs.partition.units.sm_partition import split_streams
 from pytest_npubench.extensions.pairs.partition.units.torch_unit import import_torch_with_cuda
@@ -23,9 +24,22 @@ def open_units(arguments: Mapping[str, Any]) -> LayerUnits:
     second = 1 if arguments["pair"] == "cuda-devices" else 0
     torch = import_torch_with_cuda(second + 1)
     (gpu_stream, gpu_share), (npu_stream, npu_share) = ((None, ""), (None, "")) if second else _streams(torch)
-    gpu = CudaUnit(torch, 0, arguments["timeout_s"], gpu_stream, gpu_share)
-    npu = CudaGraphUnit(torch, second, arguments["timeout_s"], arena, npu_stream, npu_share)
-    return LayerUnits(gpu, npu, arguments, arena, pids={"host": os.getpid()})
+    unfetched: Unfetched | None = None if second else {}
+    gpu = CudaUnit(torch, 0, arguments["timeout_s"], gpu_stream, gpu_share, unfetched)
+    npu = CudaGraphUnit(torch, second, arguments["timeout_s"], arena, npu_stream, npu_share, unfetched)
+    return CudaUnits(gpu, npu, arguments, arena, pids={"host": os.getpid()})
+
+
+class CudaUnits(LayerUnits):
+    """Results that stayed on the device come into the arena when somebody asks where they are."""
+
+    def output_name(self, matmul: Matmul) -> str:
+        cast(CudaUnit, self._gpu).fetch()
+        return super().output_name(matmul)
+
+    def unload(self) -> None:
+        cast(CudaUnit, self._gpu).fetch()
+        super().unload()
 
 
 def _streams(torch: Any) -> tuple[tuple[Any, str], tuple[Any, str]]:

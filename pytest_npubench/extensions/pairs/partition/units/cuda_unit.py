@@ -1,7 +1,8 @@
 """CUDA units: one takes any shape (torch eager on a stream), one runs CUDA graphs captured for one shape each.
 
 Weights stay on the device. A run brings the activation there from pinned memory, multiplies and brings the result back
-to pinned memory, all on the stream; once the stream is waited for, the result is copied into the arena (T_copy).
+to pinned memory, all on the stream; once the stream is waited for, the result is copied into the arena (T_copy). Of
+units that share a device, activation and result stay there: who reads the result calls `fetch` first.
 """
 
 from __future__ import annotations
@@ -24,10 +25,11 @@ INNER_K_TILES = 8  # how torch's kernel of 4-bit weights has them in memory: 128
 
 
 class CudaProduct:
-    """One part on a device: calling it puts it on the stream, `deliver` copies the result into the arena."""
+    """One part on a device: calling it puts it on the stream, `deliver` copies the result into the arena, or notes the
+    part among the `unfetched` where its result stays on the device."""
 
-    def __init__(self, stream: CudaStream, arrays: PartArrays) -> None:
-        torch, self._stream = stream.torch, stream
+    def __init__(self, stream: CudaStream, arrays: PartArrays, unfetched: Unfetched | None = None) -> None:
+        torch, self._stream, self._unfetched = stream.torch, stream, unfetched
         self._output = tensor_of(torch, arrays.output)
         self._host_activation = tensor_of(torch, np.ascontiguousarray(arrays.activation)).pin_memory()
         dtype, shape = self._output.dtype, (arrays.weight.shape[0], arrays.activation.shape[0])
@@ -38,44 +40,70 @@ class CudaProduct:
             if arrays.scales is not None:
                 self._weight = torch.ops.aten._convert_weight_to_int4pack(self._weight, INNER_K_TILES)
                 self._scales = scales_and_zeros(torch, arrays.scales).to(stream.device)
-            self._activation = torch.empty(arrays.activation.shape, dtype=dtype, device=stream.device)
+            self._activation = self._host_activation.to(stream.device)
             self._result = torch.empty(shape, dtype=dtype, device=stream.device)
         stream.stream.synchronize()
 
     def work(self) -> None:
         torch = self._stream.torch
-        self._activation.copy_(self._host_activation, non_blocking=True)
+        if self._unfetched is None:
+            self._activation.copy_(self._host_activation, non_blocking=True)
         if self._scales is None:
             torch.mm(self._weight, self._activation.T, out=self._result)
         else:
             product = torch.ops.aten._weight_int4pack_mm(self._activation, self._weight, GROUP, self._scales)
             self._result.copy_(product.T)
-        self._host_result.copy_(self._result, non_blocking=True)
+        if self._unfetched is None:
+            self._host_result.copy_(self._result, non_blocking=True)
 
     def __call__(self) -> None:
         with self._stream.entered():
             self.work()
 
     def deliver(self) -> None:
-        self._output.copy_(self._host_result[:, : self._output.shape[1]])
+        if self._unfetched is None:
+            self._output.copy_(self._host_result[:, : self._output.shape[1]])
+        else:
+            self._unfetched.pop(self, None)
+            self._unfetched[self] = None
+
+    def fetch(self) -> None:
+        """Copies the result into the arena and leaves NaN on the device, so that what the next run leaves out shows."""
+        with self._stream.entered():
+            self._output.copy_(self._result[:, : self._output.shape[1]])
+            self._result.fill_(float("nan"))
+        self._stream.stream.synchronize()
+
+
+Unfetched = dict[CudaProduct, None]
+"""Parts whose results are on the device only, those that ran last at the end."""
 
 
 class CudaUnit:
-    """The dynamic unit: torch eager on a stream of its own."""
+    """The dynamic unit: torch eager on a stream of its own. unfetched: where results that stay on the device are noted,
+    None: they do not stay."""
 
     zero_copy = False
     mechanisms = CUDA_MECHANISMS
 
-    def __init__(self, torch: Any, device: int, timeout_s: float, stream: Any = None, share: str = "") -> None:
+    def __init__(
+        self,
+        torch: Any,
+        device: int,
+        timeout_s: float,
+        stream: Any = None,
+        share: str = "",
+        unfetched: Unfetched | None = None,
+    ) -> None:
         """share: in words what of the device the stream has."""
         self.torch = torch
         self.name = f"{torch.cuda.get_device_name(device)} (cuda:{device}{share}), eager"
         self.copy_s = 0.0
-        self._stream = CudaStream(torch, device, timeout_s, stream)
+        self._stream, self._unfetched = CudaStream(torch, device, timeout_s, stream), unfetched
         self.cache_bytes = self._stream.cache_bytes
 
     def prepare(self, arrays: PartArrays) -> Callable[[], object]:
-        return CudaProduct(self._stream, arrays)
+        return CudaProduct(self._stream, arrays, self._unfetched)
 
     def run(self, runs: Sequence[Callable[[], object]], mechanism: str) -> float | None:
         """runs: what `prepare` returned."""
@@ -93,6 +121,12 @@ class CudaUnit:
         self.copy_s = ended_s - copying_s
         return ended_s - began_s
 
+    def fetch(self) -> None:
+        """Brings what stayed on the device into the arena, of both units."""
+        for product in tuple(self._unfetched or ()):
+            product.fetch()
+        (self._unfetched or {}).clear()
+
     def round_trips_s(self, mechanism: str, num_trips: int) -> tuple[float, ...]:
         return self._stream.round_trips_s(mechanism, num_trips)
 
@@ -104,10 +138,17 @@ class CudaGraphUnit:
     mechanisms = CUDA_MECHANISMS
 
     def __init__(
-        self, torch: Any, device: int, timeout_s: float, arena: SharedArena, stream: Any = None, share: str = ""
+        self,
+        torch: Any,
+        device: int,
+        timeout_s: float,
+        arena: SharedArena,
+        stream: Any = None,
+        share: str = "",
+        unfetched: Unfetched | None = None,
     ) -> None:
-        """share: in words what of the device the stream has."""
-        self._torch, self._arena = torch, arena
+        """share, unfetched: as CudaUnit's."""
+        self._torch, self._arena, self._unfetched = torch, arena, unfetched
         self.name = f"{torch.cuda.get_device_name(device)} (cuda:{device}{share}), CUDA graphs"
         self._stream = CudaStream(torch, device, timeout_s, stream)
         self.cache_bytes = self._stream.cache_bytes
@@ -115,19 +156,25 @@ class CudaGraphUnit:
         self._submitted: list[tuple[str, Any, Any]] = []
         self._mechanism = FLAG
         self.copies_s: tuple[float, ...] = ()
+        ones = np.ones((8, 8), np.float32)  # libraries start here, and not in the time of the first key
+        self._captured(CudaProduct(self._stream, PartArrays(weight=ones, activation=ones, output=ones.copy())))
 
     def build(self, key: str, spec: Mapping[str, Any]) -> float:
         """spec as matmul_kernels.build takes it."""
-        product = CudaProduct(self._stream, part_arrays(self._arena, spec["operands"], spec["part"]))
+        arrays = part_arrays(self._arena, spec["operands"], spec["part"])
+        product = CudaProduct(self._stream, arrays, self._unfetched)
         began_s = perf_counter()
+        self._graphs[key] = self._captured(product), product
+        return perf_counter() - began_s
+
+    def _captured(self, product: CudaProduct) -> Any:
         product()  # a capture may not allocate the library's workspace
         self._stream.stream.synchronize()
         graph = self._torch.cuda.CUDAGraph()
         with self._torch.cuda.graph(graph, stream=self._stream.stream):
             product.work()
         self._stream.stream.synchronize()
-        self._graphs[key] = graph, product
-        return perf_counter() - began_s
+        return graph
 
     def forget(self) -> None:
         self._graphs.clear()
