@@ -12,7 +12,9 @@ PYTHON ?= python3
 VENV ?= .venv
 VLLM_VENV ?= .venv-vllm
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+# half of an installation's time is byte code of modules that nothing imports: what is imported is compiled then, and kept
+INSTALL := -m pip --disable-pip-version-check install --quiet --no-compile
+PIP := $(BIN)/python $(INSTALL)
 # an editable install holds a copy of the suites, made when it is installed
 SUITES := $(wildcard suites/*.py suites/*/*.py)
 TORCH :=
@@ -77,12 +79,12 @@ audit: $(VENV)-audit/bin/pip-audit
 # the versions of the lock files: baselines are a compiler's own
 $(VENV)-preflight/.preflight: pyproject.toml locks/tpu.txt $(SUITES)
 	$(PYTHON) -m venv $(VENV)-preflight
-	$(VENV)-preflight/bin/python -m pip --disable-pip-version-check install --quiet --constraint locks/tpu.txt --editable '.[tpu-compiler,aiconfigurator]'
+	$(VENV)-preflight/bin/python $(INSTALL) --constraint locks/tpu.txt --editable '.[tpu-compiler,aiconfigurator]'
 	touch $@
 
 $(VENV)-qualcomm/.preflight: pyproject.toml locks/qualcomm.txt $(SUITES)
 	$(PYTHON) -m venv $(VENV)-qualcomm
-	$(VENV)-qualcomm/bin/python -m pip --disable-pip-version-check install --quiet --constraint locks/qualcomm.txt --editable '.[qualcomm-compiler]'
+	$(VENV)-qualcomm/bin/python $(INSTALL) --constraint locks/qualcomm.txt --editable '.[qualcomm-compiler]'
 	touch $@
 
 $(BIN)/python:
@@ -105,12 +107,12 @@ $(VENV)/.dev: pyproject.toml constraints-cpu.txt $(SUITES) | $(BIN)/python
 
 $(VENV)-docs/.docs: pyproject.toml
 	$(PYTHON) -m venv $(VENV)-docs
-	$(VENV)-docs/bin/python -m pip --disable-pip-version-check install --quiet --editable '.[docs]'
+	$(VENV)-docs/bin/python $(INSTALL) --editable '.[docs]'
 	touch $@
 
 $(VENV)-audit/bin/pip-audit:
 	$(PYTHON) -m venv $(VENV)-audit
-	$(VENV)-audit/bin/python -m pip --disable-pip-version-check install --quiet 'pip-audit>=2.9'
+	$(VENV)-audit/bin/python $(INSTALL) 'pip-audit>=2.9'
 
 $(VLLM_VENV)/.vllm: .ci/setup-vllm constraints-cpu.txt pyproject.toml
 	PYTHON=$(PYTHON) .ci/setup-vllm $(VLLM_VENV)

@@ -12,6 +12,7 @@ where the command line names its folder of tests.
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import subprocess
@@ -46,6 +47,14 @@ TOGETHER = (
     ("tests/engines/test_against_transformers.py", "tests/engines/torch_moe/test_against_transformers.py"),
 )
 """Files that share what is dear: one worker's."""
+WITH_VLLM = (
+    "tests/engines/http/test_bench_serve.py",  # waits for most of its time
+    "tests/extensions/vllm/test_vllm_engine.py",
+    "tests/extensions/vllm/test_suites_on_vllm.py",
+    "tests/extensions/vllm/layered/test_vllm.py",
+    "tests/extensions/vllm/test_lens_on_vllm.py",
+)
+"""Files whose processes end after their tests, so that nothing is measured of them: they begin first."""
 EXTENSIONS = "pytest_npubench/extensions"
 IMPORT = re.compile(r"\b(?:from|import)\s+(?:tests\.)?([a-z_]\w*(?:\.\w+)*)")
 UNCHANGED = pytest.StashKey[list[str]]()
@@ -173,6 +182,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     scopes_s: dict[str, float] = defaultdict(float)
     for test, test_s in SLOW_TESTS_S.items():
         scopes_s[_scope(test)] += test_s
+    scopes_s.update(dict.fromkeys(WITH_VLLM, math.inf))
     items.sort(key=lambda item: -scopes_s[_scope(item.nodeid)])
     config.stash[COUNTS]["num_left_out"] = len(left_out)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -55,6 +55,7 @@ class Planted(TopologyCompiler):
     def __init__(self, arguments: Mapping[str, Any]) -> None:
         super().__init__(arguments)
         self._plant = str(arguments["plant"])
+        self._reference_cpu_s = cache(self._reference_cpu_s)  # once a process
 
     def _lowered(self, request: BinaryRequest, num_devices: int) -> Any:
         from unittest.mock import patch
