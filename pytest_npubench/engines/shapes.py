@@ -152,7 +152,7 @@ class DecoderShape:
             has_experts=not self.is_dense,
         )
         windows = (self.sliding_window, None) if self.sliding_window else (None,)
-        return tuple(alike(window=windows[index % len(windows)]) for index in range(self.num_layers))
+        return (tuple(alike(window=window) for window in windows) * self.num_layers)[: self.num_layers]
 
     @property
     def mean_experts(self) -> float:

@@ -99,9 +99,10 @@ class Batch:
         """Before an iteration: a block for each running request whose last one is full, preempting where none is."""
         if self.grown_at < self.step:
             remainder = self.step % self.blocks.block_size_tokens
-            for member in self.fills.take(self.step) if self.fills.first <= self.step else ():
-                member.fills_at_step = None
-                self.num_growing[remainder] -= self.blocks.num_windowed
+            if self.fills.first <= self.step:
+                for member in self.fills.take(self.step):
+                    member.fills_at_step = None
+                    self.num_growing[remainder] -= self.blocks.num_windowed
             if num_growing := self.num_growing[remainder]:
                 if num_growing > self.blocks.num_free:
                     self._make_scarce_room(tuple(self._growing[remainder].values()))
@@ -127,7 +128,12 @@ class Batch:
         else:
             self._pause()
         if plan.passes and plan.passes[-1].prefill:
-            self._advance_prompts(plan.passes[-1])
+            group, rows = plan.passes[-1]
+            for request, _, num_tokens in rows if group.stop == self.num_layers else ():
+                member = self.in_flight[request]
+                member.prefilled_tokens += num_tokens
+                if not self.blocks.are_counted:
+                    self.blocks.advance(member)
             for request in plan.finishing:
                 self._start(self.in_flight.pop(request))
         self.iteration += 1
@@ -179,12 +185,16 @@ class Batch:
 
         It gets blocks for its prompt; with `whole` for its output as well, so that it is never preempted.
         """
-        num_tokens = self._wanted(whole)
-        if not num_tokens:
+        num_blocks = self._wanted(whole)
+        if not num_blocks:
             return None
         member = self.waiting.popleft()
-        self._hold(member, num_tokens)
-        self.in_flight[member.id] = member
+        member.num_blocks = num_blocks
+        member.num_rows = self.blocks.rows_of(member.peak_kv_tokens if whole else member.prompt_tokens)
+        member.prefilled_tokens = self.blocks.admit(member, num_blocks)
+        if member.scheduled_at is None:
+            member.scheduled_at = self.iteration
+        self.admitted[member.id] = self.in_flight[member.id] = member
         return member
 
     def plan(
@@ -237,22 +247,13 @@ class Batch:
         return tuple(finishing)
 
     def _wanted(self, whole: bool) -> int:
-        """Tokens that the first in the queue gets blocks for; 0: it cannot be admitted now, or nobody waits."""
+        """Blocks that the first in the queue gets; 0: it cannot be admitted now, or nobody waits."""
         if not self.waiting or self._dropped or len(self.admitted) >= self.max_batch_size:
             return 0
         member, blocks = self.waiting[0], self.blocks
-        num_tokens = member.peak_kv_tokens if whole else member.prompt_tokens
-        num_blocks = blocks.blocks_for(num_tokens)
+        num_blocks = blocks.blocks_for(member.peak_kv_tokens if whole else member.prompt_tokens)
         fits = num_blocks <= blocks.num_free or blocks.num_free_wanted(member, num_blocks) <= blocks.num_free
-        return num_tokens if fits else 0
-
-    def _hold(self, member: BatchMember, num_tokens: int) -> None:
-        member.num_blocks = self.blocks.blocks_for(num_tokens)
-        member.num_rows = self.blocks.rows_of(num_tokens)
-        member.prefilled_tokens = self.blocks.admit(member, member.num_blocks)
-        if member.scheduled_at is None:
-            member.scheduled_at = self.iteration
-        self.admitted[member.id] = member
+        return num_blocks if fits else 0
 
     def _start(self, member: BatchMember) -> None:
         """Lets a member decode from the next iteration on: its prompt is done and gave a token in this one."""
@@ -312,13 +313,6 @@ class Batch:
         if member.grows_from_step is None or member.grows_from_step > self.grown_at:
             return member.num_rows
         return member.num_rows + (self.grown_at - member.grows_from_step) // self.blocks.block_size_tokens + 1
-
-    def _advance_prompts(self, last: LayerPass) -> None:
-        if last.group.stop == self.num_layers:
-            for request, _, num_tokens in last.prefill:
-                member = self.in_flight[request]
-                member.prefilled_tokens += num_tokens
-                self.blocks.advance(member)
 
     def _check_decode(self, decode: tuple[int, ...]) -> None:
         if decode is not self._decode and decode != self.decode:

@@ -6,7 +6,7 @@ What a request finds in the cache and leaves there is asked here: a simulated en
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from pytest_npubench.errors import ConfigError
 
@@ -28,6 +28,9 @@ class KvBlocks:
     Worked numbers: 100 tokens in blocks of 16 hold ceil(100 / 16) = 7 blocks (Kwon et al. 2023, section 4.1). 1,000
     tokens with one group of each kind and a window of 128 hold 63 + min(63, ceil(127 / 16) + 1 = 9) = 72.
     """
+
+    are_counted: ClassVar[bool] = True
+    """And no more: `advance` has nothing to do."""
 
     def __init__(self, *, num_blocks: int, block_size_tokens: int) -> None:
         for name, value in (("kv_blocks", num_blocks), ("block_size_tokens", block_size_tokens)):

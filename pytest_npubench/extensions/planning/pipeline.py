@@ -62,7 +62,7 @@ class Pipeline:
             self._under_way[index] = None
             replica.ran(*done)
             self._wake_waiting(now_s)
-        plan = replica.plan(now_s, now_s, expects_more=expects_more)
+        plan = replica.plan(now_s, now_s, expects_more)
         if plan is None:
             replica.rest()
             self._ready_s[index] = math.inf

@@ -48,14 +48,14 @@ class Replica:
 
     def __init__(self, scheduler: Scheduler, executor: VirtualExecutor, watch: SloWatch | None = None) -> None:
         self.scheduler, self.executor, self._watch = scheduler, executor, watch
-        self._is_steady = getattr(scheduler, "is_steady", False)
+        self.is_steady = getattr(scheduler, "is_steady", False)
         self.log = StretchLog()
-        self._sent: deque[ServingRequest] = deque()
+        self.sent: deque[ServingRequest] = deque()
 
     @property
     def load(self) -> int:
         batch = self.scheduler.batch
-        return WAITING_WEIGHT * (len(self._sent) + len(batch.waiting)) + len(batch.admitted)
+        return WAITING_WEIGHT * (len(self.sent) + len(batch.waiting)) + len(batch.admitted)
 
     @property
     def num_cached_tokens(self) -> int:
@@ -63,11 +63,11 @@ class Replica:
         return blocks.num_cached_tokens if isinstance(blocks, SharedBlocks) else 0
 
     def send(self, request: ServingRequest) -> None:
-        self._sent.append(request)
+        self.sent.append(request)
 
-    def plan(self, noticed_s: float, now_s: float, *, expects_more: bool) -> IterationPlan | None:
+    def plan(self, noticed_s: float, now_s: float, expects_more: bool) -> IterationPlan | None:
         """The plan of an iteration that starts now, with the requests that had arrived when it was planned."""
-        batch, sent = self.scheduler.batch, self._sent
+        batch, sent = self.scheduler.batch, self.sent
         while sent and sent[0].arrival_s <= noticed_s:
             request = sent.popleft()
             batch.add(request, now_s)
@@ -76,38 +76,11 @@ class Replica:
         batch.make_room()
         return self.scheduler.plan()
 
-    def run(self, plan: IterationPlan, start_s: float, until_s: float) -> tuple[float, float]:
-        """One iteration, or several that only decode, until something that was or will be sent may be noticed. Returns
-        when the last of them started and ended."""
-        batch, stretch = self.scheduler.batch, None
-        if self._is_steady and plan.passes is batch.no_prefill:
-            if self._sent:
-                until_s = start_s
-            most = num_steady(batch) if until_s > start_s and not (batch.lingering and batch.waiting) else 1
-            stretch = self.executor.run_decode(plan, start_s, until_s, most)
-        if stretch is None:
-            outcome = self.executor.run(plan)
-            end_s = start_s + (outcome.duration_s or 0.0)
-            self.ran(plan, outcome, start_s, end_s)
-            return start_s, end_s
-        self.log.add_decode(
-            stretch,
-            start_s,
-            num_decode=len(plan.decode),
-            num_running=len(batch.admitted) - len(batch.lingering),
-            num_waiting=len(batch.waiting),
-        )
-        if stretch.number > 1:
-            pass_over(batch, stretch.number - 1)
-            start_s = stretch.last_start_s(start_s)
-        self._complete(plan, start_s, stretch.end_s)
-        return start_s, stretch.end_s
-
     def ran(self, plan: IterationPlan, outcome: IterationOutcome, start_s: float, end_s: float) -> None:
         batch = self.scheduler.batch
         num_running, num_waiting = len(batch.admitted) - len(batch.lingering), len(batch.waiting)
         self.log.append(start_s, end_s, plan, outcome, num_running=num_running, num_waiting=num_waiting)
-        self._complete(plan, start_s, end_s)
+        self.complete(plan, start_s, end_s)
 
     def rest(self) -> None:
         """Nothing was planned: who ended frees what it holds, and who was preempted holds nothing on the device."""
@@ -115,7 +88,7 @@ class Replica:
         for request in self.scheduler.batch.take_dropped():
             self.executor.drop(request)
 
-    def _complete(self, plan: IterationPlan, start_s: float, end_s: float) -> None:
+    def complete(self, plan: IterationPlan, start_s: float, end_s: float) -> None:
         batch = self.scheduler.batch
         if self._watch:
             self._watch.ran(batch, plan, start_s, end_s)
@@ -145,14 +118,10 @@ class Pace(Protocol):
 
 
 class _Pace:
-    """Replicas that iterate together, by `run`, or one by itself. `free_s` is when their next iteration starts;
-    infinite: they have nothing."""
+    """One replica by itself. `free_s` is when its next iteration starts; infinite: it has nothing."""
 
-    def __init__(
-        self, replicas: Sequence[Replica], run: RunTogether | None, *, is_asynchronous: bool, is_stamped: bool
-    ) -> None:
+    def __init__(self, replicas: Sequence[Replica], *, is_asynchronous: bool, is_stamped: bool) -> None:
         self.replicas = replicas
-        self._run = run
         self._is_asynchronous = is_asynchronous
         self._is_stamped = is_stamped
         self._last_end_s = 0.0
@@ -164,46 +133,69 @@ class _Pace:
             self.free_s = max(at_s, self._last_end_s)
 
     def step(self, until_s: float, *, expects_more: bool) -> None:
-        """An iteration, or several that start before until_s and only decode."""
-        now_s = self.free_s
-        noticed_s = now_s if self._planned_s is None else self._planned_s
-        if self._run is not None:
-            ran = self._run_together(self._run, noticed_s, now_s, expects_more=expects_more)
-        else:
-            replica = self.replicas[0]
-            plan = replica.plan(noticed_s, now_s, expects_more=expects_more)
-            ran = None if plan is None else replica.run(plan, now_s, until_s)
-        if ran is None:
+        """An iteration, or several that only decode, until something that was or will be sent may be noticed."""
+        start_s, planned_s, replica = self.free_s, self._planned_s, self.replicas[0]
+        plan = replica.plan(start_s if planned_s is None else planned_s, start_s, expects_more)
+        if plan is None:
             self._rest()
             return
-        start_s, end_s = ran
-        self.free_s = self._last_end_s = end_s
+        batch, stretch = replica.scheduler.batch, None
+        if replica.is_steady and plan.passes is batch.no_prefill:
+            if replica.sent:
+                until_s = start_s
+            most = num_steady(batch) if until_s > start_s and not (batch.lingering and batch.waiting) else 1
+            stretch = replica.executor.run_decode(plan, start_s, until_s, most)
+        if stretch is None:
+            outcome = replica.executor.run(plan)
+            end_s = start_s + (outcome.duration_s or 0.0)
+            replica.ran(plan, outcome, start_s, end_s)
+        else:
+            num_running = len(batch.admitted) - len(batch.lingering)
+            replica.log.add_decode(stretch, start_s, len(plan.decode), num_running, len(batch.waiting))
+            end_s = stretch.end_s
+            if stretch.number > 1:
+                pass_over(batch, stretch.number - 1)
+                start_s = stretch.last_start_s(start_s)
+            replica.complete(plan, start_s, end_s)
+        self._ended(start_s, end_s)
+
+    def _ended(self, start_s: float, end_s: float) -> None:
+        self.free_s = end_s
         if self._is_asynchronous:
             self._planned_s = (start_s + end_s) / 2 if self._is_stamped else start_s
-
-    def _run_together(
-        self, run: RunTogether, noticed_s: float, now_s: float, *, expects_more: bool
-    ) -> tuple[float, float] | None:
-        """When the replicas' iteration started and ended. None: there is nothing to run."""
-        plans = [replica.plan(noticed_s, now_s, expects_more=expects_more) for replica in self.replicas]
-        if not any(plans):
-            return None
-        outcomes = run(plans)
-        end_s = now_s + next(outcome.duration_s or 0.0 for outcome in outcomes if outcome is not None)
-        for replica, plan, outcome in zip(self.replicas, plans, outcomes, strict=True):
-            if plan is not None and outcome is not None:
-                replica.ran(plan, outcome, now_s, end_s)
-            else:
-                replica.rest()
-        return now_s, end_s
 
     def _rest(self) -> None:
         """There is nothing to run; what came since the last plan was made is noticed at once, and who ended."""
         for replica in self.replicas:
             replica.rest()
         if self._planned_s is None:
-            self.free_s = math.inf
+            self._last_end_s, self.free_s = self.free_s, math.inf
         self._planned_s = None
+
+
+class _LockStep(_Pace):
+    """Replicas that iterate together, by `run`."""
+
+    def __init__(self, replicas: Sequence[Replica], run: RunTogether, **how: bool) -> None:
+        super().__init__(replicas, **how)
+        self._run = run
+
+    def step(self, until_s: float, *, expects_more: bool) -> None:
+        del until_s
+        now_s, planned_s = self.free_s, self._planned_s
+        noticed_s = now_s if planned_s is None else planned_s
+        plans = [replica.plan(noticed_s, now_s, expects_more) for replica in self.replicas]
+        if not any(plans):
+            self._rest()
+            return
+        outcomes = self._run(plans)
+        end_s = now_s + next(outcome.duration_s or 0.0 for outcome in outcomes if outcome is not None)
+        for replica, plan, outcome in zip(self.replicas, plans, outcomes, strict=True):
+            if plan is not None and outcome is not None:
+                replica.ran(plan, outcome, now_s, end_s)
+            else:
+                replica.rest()
+        self._ended(now_s, end_s)
 
 
 def serve_replicas(
@@ -228,8 +220,8 @@ def serve_replicas(
     """
     for replica in replicas:
         replica.scheduler.batch.lingers = is_asynchronous
-    groups = [[replica] for replica in replicas] if together is None else [replicas]
-    paces = [_Pace(group, together, is_asynchronous=is_asynchronous, is_stamped=is_stamped) for group in groups]
+    how = {"is_asynchronous": is_asynchronous, "is_stamped": is_stamped}
+    paces = [_LockStep(replicas, together, **how)] if together else [_Pace([replica], **how) for replica in replicas]
     return serve_at_their_pace(requests, paces, watch)
 
 
@@ -279,9 +271,9 @@ def serve_at_their_pace(
 
 def _advance(paces: Sequence[Pace], until_s: float, watch: SloWatch | None, *, expects_more: bool) -> None:
     """Start all iterations that start before then, in order of time, unless the SLO is lost."""
-    pace = paces[0]
+    pace, are_several = paces[0], len(paces) > 1
     while not (watch and watch.is_lost):
-        if len(paces) > 1:
+        if are_several:
             pace = min(paces, key=lambda candidate: candidate.free_s)
         if pace.free_s >= until_s:
             return

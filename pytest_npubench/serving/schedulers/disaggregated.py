@@ -59,12 +59,12 @@ class DecodeSide(Batch):
 
     def reserve(self, arriving: BatchMember) -> bool:
         """Blocks for all of a request of the prefill side; False: not now."""
-        num_blocks = self.blocks.blocks_for(arriving.peak_kv_tokens)
-        if len(self.admitted) >= self.max_batch_size or num_blocks > self.blocks.num_free:
+        self.waiting.append(BatchMember.of(arriving.request, arriving.dispatched_s))
+        member = self.admit_next(whole=True)
+        if member is None:
+            self.waiting.clear()
             return False
-        member = BatchMember.of(arriving.request, arriving.dispatched_s)
-        self.members[member.id] = self.in_flight[member.id] = member
-        self._hold(member, arriving.peak_kv_tokens)
+        self.members[member.id] = member
         return True
 
     def join(self, request: int) -> None:

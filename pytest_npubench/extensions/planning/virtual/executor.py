@@ -199,10 +199,10 @@ class VirtualExecutor:
 
     def _kv_bytes(self) -> float:
         """On the device. Requests that were admitted and have not run share what is not held twice yet."""
-        is_windowed = self._windowed_layers > 0
-        token_layers = self._token_layers() if is_windowed else self._tokens.token_layers - self._shared_layers
-        states_bytes = self._tokens.num_requests * self._state_bytes if self._state_bytes else 0.0
-        return states_bytes + (token_layers * self._token_layer_bytes if token_layers > 0 else 0.0)
+        tokens = self._tokens
+        token_layers = self._token_layers() if self._windowed_layers else tokens.token_layers - self._shared_layers
+        kv_bytes = token_layers * self._token_layer_bytes if token_layers > 0 else 0.0
+        return kv_bytes + tokens.num_requests * self._state_bytes if self._state_bytes else kv_bytes
 
     def _token_layers(self) -> float:
         passed = self._tokens.passed_tokens * self._windowed_layers

@@ -42,6 +42,8 @@ class SharedBlocks(KvBlocks):
     2, and once both have ended its blocks are the last in the queue, the second one of them first.
     """
 
+    are_counted = False
+
     def __init__(self, *, num_blocks: int, block_size_tokens: int) -> None:
         super().__init__(num_blocks=num_blocks, block_size_tokens=block_size_tokens)
         self._full: dict[BlockName, list[FullBlock]] = {}

@@ -93,7 +93,7 @@ class StretchLog(IterationLog):
         self._num_iterations += 1
 
     def add_decode(
-        self, stretch: DecodeStretch, start_s: float, *, num_decode: int, num_running: int, num_waiting: int
+        self, stretch: DecodeStretch, start_s: float, num_decode: int, num_running: int, num_waiting: int
     ) -> None:
         """Iterations of one plan that only decodes, the first from start_s on."""
         number, end_s, step_s, growth_s, kv_bytes, kv_growth, hidden_bytes, each = stretch
