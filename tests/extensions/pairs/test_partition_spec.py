@@ -90,6 +90,7 @@ def test_a_file_without_them_has_none(tmp_path: Path) -> None:
         ("[0.25, 0.5]", '["1/2"]', "partition.decode_shares", "numbers"),
         ("[32, 128]", "[]", "partition.standard_sizes", "one or more whole numbers"),
         ("tile = 32", "tile = 0", "partition.tile", "at least 1"),
+        ("tile = 32", 'dtype = "w4a16"', "partition.dtype", "fp32, bf16"),
         (
             '["solver"]',
             '["solve"]',
@@ -117,6 +118,7 @@ def test_on_cuda_the_pairs_that_can_pay_are_measured_and_the_host_is_asked_for()
         plans = list(partition_plans(SHIPPED[name], "nightly"))
         assert [(plan.pair, plan.spec.tensor_parallel) for plan in plans] == [("cuda-streams", 1), ("cuda-devices", 2)]
         assert {"solver", "solver_regret", "precision"} <= set(plans[0].size.experiments)
+        assert {plan.matmul(operator, 1).dtype for plan in plans for operator in plan.operator_names} == {"bf16"}
         (asked,) = partition_plans(SHIPPED[name], "nightly", "cuda-host")
         assert (asked.key, asked.settings["pair"]) == (f"{name}-llama-8b-partition-cuda-host", "cuda-host")
         cases = [plan.case("partition", "solver", (("operator", "ffn_down"),)) for plan in (*plans, asked)]

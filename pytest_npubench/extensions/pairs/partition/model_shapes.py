@@ -14,20 +14,22 @@ from dataclasses import dataclass
 
 from pytest_npubench.errors import RegistryError, did_you_mean
 from pytest_npubench.extensions.pairs.partition.matmul import Matmul
+from pytest_npubench.extensions.pairs.partition.number_formats import FP32
 
 DIVISORS = (4, 8)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorShape:
-    """One weight: [rows, cols]."""
+    """One weight: [rows, cols], in numbers of a dtype of partition.number_formats."""
 
     name: str
     rows: int
     cols: int
+    dtype: str = FP32
 
     def matmul(self, tokens: int) -> Matmul:
-        return Matmul(name=self.name, rows=self.rows, cols=self.cols, tokens=tokens)
+        return Matmul(name=self.name, rows=self.rows, cols=self.cols, tokens=tokens, dtype=self.dtype)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

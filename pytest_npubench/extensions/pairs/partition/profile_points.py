@@ -9,6 +9,7 @@ from pytest_npubench.errors import PartitionError
 from pytest_npubench.extensions.pairs.partition.latency import LatencyModel
 from pytest_npubench.extensions.pairs.partition.matmul import GPU, NPU, Matmul, Part, Split
 from pytest_npubench.extensions.pairs.partition.model_shapes import OperatorShape
+from pytest_npubench.extensions.pairs.partition.number_formats import FP32
 from pytest_npubench.extensions.pairs.partition.options import SplitOptions
 from pytest_npubench.extensions.pairs.partition.profile import PartKey
 from pytest_npubench.extensions.pairs.partition.strategies import all_splits
@@ -26,6 +27,7 @@ class PartPoint:
     cols: int
     tokens: int
     is_cold: bool = False
+    dtype: str = FP32
 
     @property
     def key(self) -> PartKey:
@@ -33,7 +35,7 @@ class PartPoint:
 
     @property
     def matmul(self) -> Matmul:
-        return Matmul(name="part", rows=self.rows, cols=self.cols, tokens=self.tokens)
+        return Matmul(name="part", rows=self.rows, cols=self.cols, tokens=self.tokens, dtype=self.dtype)
 
     @property
     def split(self) -> Split:
@@ -83,7 +85,7 @@ def part_points(shape: OperatorShape, lengths: Sequence[int], options: SplitOpti
             parts |= {(NPU, npu_rows, size, is_cold) for size in sizes}
     ordered = sorted(parts, key=lambda item: (*_distance(item[1], shape.rows), *item[2:], item[0]))
     return tuple(
-        PartPoint(unit=unit, rows=rows, cols=shape.cols, tokens=tokens, is_cold=is_cold)
+        PartPoint(unit=unit, rows=rows, cols=shape.cols, tokens=tokens, is_cold=is_cold, dtype=shape.dtype)
         for unit, rows, tokens, is_cold in ordered
     )
 

@@ -15,7 +15,6 @@ from pytest_npubench.core.clock import perf_counter
 from pytest_npubench.errors import MeasurementError, PartitionError
 from pytest_npubench.extensions.pairs.lost_unit import LastWords
 from pytest_npubench.extensions.pairs.partition.matmul import Matmul, Split
-from pytest_npubench.extensions.pairs.partition.model_shapes import operators
 from pytest_npubench.extensions.pairs.partition.output_check import check_split_computes, exact_product
 from pytest_npubench.extensions.pairs.partition.profile import PartitionProfile
 from pytest_npubench.extensions.pairs.partition.profiler import measure_profile
@@ -93,7 +92,7 @@ class PartitionBench:
         """Returns the profile of the operators with these rows and columns."""
         return measure_profile(
             self._units,
-            [shape for shape in operators(self._plan.model) if (shape.rows, shape.cols) in shapes],
+            [shape for shape in self._plan.operators if (shape.rows, shape.cols) in shapes],
             (1, *self._plan.partition.standard_sizes),
             budget_s=max(self._plan.size.budget_s * PROFILE_SHARE, MIN_PROFILE_S * len(shapes)),
             options=self._plan.options,

@@ -11,7 +11,8 @@ from pytest_npubench.core.case import Axes, Case
 from pytest_npubench.core.families import declared
 from pytest_npubench.core.hardware import HardwareSpec
 from pytest_npubench.extensions.pairs.partition.matmul import Matmul
-from pytest_npubench.extensions.pairs.partition.model_shapes import distinct, operators
+from pytest_npubench.extensions.pairs.partition.model_shapes import OperatorShape, distinct, operators
+from pytest_npubench.extensions.pairs.partition.number_formats import FP32
 from pytest_npubench.extensions.pairs.partition.options import SplitOptions
 from pytest_npubench.extensions.pairs.suites.partition.spec import PartitionSize, PartitionSpec
 
@@ -53,6 +54,7 @@ class PartitionPlan(DevicePlan):
             "decode_shares": partition.decode_shares,
             "prefill_shares": partition.prefill_shares,
             "lengths": self.size.lengths,
+            **({} if partition.dtype == FP32 else {"dtype": partition.dtype}),
         }
 
     @property
@@ -66,11 +68,15 @@ class PartitionPlan(DevicePlan):
     @property
     def operator_names(self) -> tuple[str, ...]:
         """Operators of different shape, each under the first one's name. Raises RegistryError on an unknown model."""
-        return tuple(shape.name for shape in distinct(operators(self.model)))
+        return tuple(shape.name for shape in distinct(self.operators))
+
+    @property
+    def operators(self) -> tuple[OperatorShape, ...]:
+        """Raises RegistryError on an unknown model."""
+        return tuple(replace(shape, dtype=self.partition.dtype) for shape in operators(self.model))
 
     def matmul(self, operator: str, tokens: int) -> Matmul:
-        shape = next(shape for shape in operators(self.model) if shape.name == operator)
-        return Matmul(name=operator, rows=shape.rows, cols=shape.cols, tokens=tokens)
+        return next(shape for shape in self.operators if shape.name == operator).matmul(tokens)
 
     @property
     def options(self) -> SplitOptions:

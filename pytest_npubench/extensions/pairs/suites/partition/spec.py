@@ -14,7 +14,8 @@ from typing import Annotated
 from msgspec import Meta
 
 from pytest_npubench.core.hardware import RunLength, known_profiles, size_of
-from pytest_npubench.core.record_reader import Count, Counts, Text, Texts, check_within, increasing, key, within
+from pytest_npubench.core.record_reader import Count, Counts, Text, Texts, check_within, increasing, key, one_of, within
+from pytest_npubench.extensions.pairs.partition.number_formats import BF16, FP32
 from pytest_npubench.extensions.pairs.suites.partition import SUITE
 
 _SHARES = "a list of one or more numbers above 0 and below 1, each larger than the one before"
@@ -34,7 +35,8 @@ class PartitionSize(RunLength):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionSpec:
     """How a device is split. Shares are the GPU's part of the weight rows. further_pairs are measured as well as
-    `pair`, asked_pairs only where --npubench-pair names them; their cases have an axis with the pair's name."""
+    `pair`, asked_pairs only where --npubench-pair names them; their cases have an axis with the pair's name. dtype: of
+    operands where a kind names none."""
 
     pair: Text
     further_pairs: Texts = ()
@@ -42,6 +44,7 @@ class PartitionSpec:
     models: Texts
     standard_sizes: Counts
     tile: Count = 1
+    dtype: Annotated[str, one_of((FP32, BF16))] = FP32
     decode_shares: Shares
     prefill_shares: Shares
     profiles: Annotated[tuple[PartitionSize, ...], known_profiles] = field(metadata=key("profile"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -51,6 +51,15 @@ def test_a_split_leaves_its_timing_and_nothing_of_a_unit_without_work(make_bench
     both = bench.sample(halves, 0)
     assert both.npu_s == pytest.approx(npu_s)
     assert both.total_s == pytest.approx(max(gpu_time_s(32, 128, 20), npu_s) + 20e-6)
+
+
+def test_decisions_and_their_profile_are_in_the_plans_number_format(make_bench):
+    plan = replace(PLAN, partition=replace(PLAN.partition, dtype="bf16"))
+    _, units, failures = make_bench(plan, decision_points(plan, plan.matmul("ffn_down", 20)))
+    assert failures == {}
+    assert len({matmul.rows for matmul, _ in units.loads}) > 1
+    signals, *others = (matmul.dtype for matmul, _ in units.loads)
+    assert (signals, set(others)) == ("fp32", {"bf16"})
 
 
 def test_the_slowest_mechanism_is_the_pair_s_last(make_bench):
