@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -95,7 +96,10 @@ def _write(path: Path, device_id: str | None, specs: Mapping[str, HardwareSpec])
     spec = write_hardware(path, device_id, specs, _asked)
     say(f"{path}: {spec.title}, like {spec.like}; what was not answered is left out")
     folder = quote(str(path.parent))
-    say(f"next: npubench run -m {spec.family} -k {quote(spec.name)} --npubench-hardware {folder} -rs")
+    say(f"next: npubench run -m {spec.family} -k {quote(spec.name)}- --npubench-hardware {folder} -rs")
+    say(
+        f"[tool.npubench] hardware = {json.dumps(str(path.parent))} in pyproject.toml names the folder to every command"
+    )
     return 0
 
 

@@ -46,7 +46,7 @@ def write_hardware(path: Path, device_id: str | None, specs: Mapping[str, Hardwa
     likes = Counter(spec.like or spec.name for spec in specs.values() if spec.family == device.family)
     base = specs[likes.most_common(1)[0][0]]
     tables = {
-        "": f'title = {json.dumps(device.name)}\nlike = "{base.name}"',
+        "": f'title = {json.dumps(device.name)}\nlike = "{base.name}"' + ("\ngroup = false" if base.groups else ""),
         "probe": f"match = [{json.dumps(f'^{re.escape(device.name)}$')}]",
         "peak": "\n".join(_peaks(device, base.dtype, ask)),
     }
@@ -63,18 +63,21 @@ def _device(device_id: str | None, specs: Mapping[str, HardwareSpec]) -> Device:
     families = [family for family in FAMILIES if family != SERVER and asked in ("", family)]
     probes = [backends.backend(family).probe(PROBE_TIMEOUT_S) for family in families]
     devices = [device for probe in probes for device in probe.devices]
-    described = [device for device in devices if any(_describes(spec, device) for spec in specs.values())]
     for device in devices:
-        if device.id == device_id or (device_id is None and device not in described):
+        if device.id == device_id or (device_id is None and not _described(device, specs)):
             return device
-    here = (
-        f"here: {listed([device.id for device in devices])}" if devices else "; ".join(each.reason for each in probes)
-    )
-    raise ConfigError(f"no device {device_id or 'without a hardware file'}; {here or f'no family {asked}'} (--device)")
+    if not devices:
+        here = "; ".join(each.reason for each in probes) or f"no family {asked}"
+    else:
+        here = f"here: {'; '.join(f'{device.id} {device.name}{_described(device, specs)}' for device in devices)}"
+    advice = "" if device_id else "; --device ID writes a further file"
+    raise ConfigError(f"no device {device_id or 'without a hardware file'}; {here}{advice}")
 
 
-def _describes(spec: HardwareSpec, device: Device) -> bool:
-    return spec.family == device.family and spec.matches(device.name)
+def _described(device: Device, specs: Mapping[str, HardwareSpec]) -> str:
+    """The hardware files of the device in words; empty where it has none."""
+    names = [spec.name for spec in specs.values() if spec.family == device.family and spec.matches(device.name)]
+    return f" (hardware file {listed(names)})" if names else ""
 
 
 def _peaks(device: Device, dtype: str, ask: Ask) -> Iterator[str]:
@@ -88,7 +91,9 @@ def _peaks(device: Device, dtype: str, ask: Ask) -> Iterator[str]:
     }
     if bandwidth:
         del asked["memory_bandwidth_bytes_per_s"]
-    answers = {key: _figure(ask(f"{what} ({listed(units)}): "), units) for key, (what, units) in asked.items()}
+    answers = {
+        key: _figure(ask(f"{what} ({listed(units)}; empty: unknown): "), units) for key, (what, units) in asked.items()
+    }
     if any(answers.values()):
         yield f"source = {json.dumps(ask('the document that states it, with its address: ') or BY_HAND)}"
     yield from (f"{key} = {{ {figure} }}" for key, figure in answers.items() if figure)

@@ -229,7 +229,7 @@ def test_fit_and_check_take_a_path_and_say_what_cannot_fit(call: Run, tmp_path: 
 
 
 NEW_GPU = Device(family="cuda", ordinal=0, name="NVIDIA L9 (9+)", uuid="GPU-7", memory_bytes=24_000_000_000)
-NEXT = "next: npubench run -m cuda -k mine --npubench-hardware "
+NEXT = "next: npubench run -m cuda -k mine- --npubench-hardware "
 
 
 @pytest.fixture
@@ -269,7 +269,11 @@ def test_new_writes_a_file_from_what_the_driver_tells_and_what_is_answered(
     [
         (("mine.txt",), "", "want a file NAME.toml that is not there yet"),
         (("nvidia-l4.toml",), "", "and a NAME of no shipped file"),
-        (("mine.toml", "--device", "cuda:9"), "", "no device cuda:9; here: cuda:1, cuda:0"),
+        (
+            ("mine.toml", "--device", "cuda:9"),
+            "",
+            "no device cuda:9; here: cuda:1 NVIDIA H200 (hardware file nvidia-h200); cuda:0 NVIDIA L9 (9+)\n",
+        ),
         (("mine.toml", "--device", "tpu:0"), "", "no device tpu:0; no tpu here"),
         (("mine.toml", "--device", "x:0"), "", "no device x:0; no family x"),
         (("mine.toml",), "121\n", "'121': want a number and one of FLOP/s, TFLOP/s, such as '121 TFLOP/s'"),
@@ -290,6 +294,22 @@ def test_new_refuses_what_it_cannot_write(
     answer = call("hardware", "--new", *arguments)
     assert (answer.status, words in answer.err) == (1, True), answer.err
     assert not list(tmp_path.iterdir())
+
+
+def test_new_describes_a_tpu_and_says_where_one_has_its_file(
+    call: Run, answering: dict[str, Answering], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A FAKE probe. The file that others of the family are like has groups of its device, which are not this one's."""
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    answering["cuda"] = Answering(Probe(reason="no GPU"))
+    for name in ("TPU v9", "TPU v6 lite"):
+        device = Device(family="tpu", ordinal=0, name=name, memory_bytes=32_000_000_000)
+        answering["tpu"] = Answering(Probe(devices=(device,)))
+        answer = call("hardware", "--new", tmp_path / f"{name}.toml")
+        if name == "TPU v9":
+            assert (answer.status, load_hardware(tmp_path / "TPU v9.toml").groups) == (0, ())
+    here = "here: tpu:0 TPU v6 lite (hardware file tpu-v6e); --device ID writes a further file"
+    assert answer.error.endswith(f"no device without a hardware file; {here}\n")
 
 
 def test_new_describes_this_processor(call: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
