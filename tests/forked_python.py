@@ -255,8 +255,13 @@ def _fork_for(owner: socket.socket) -> tuple[dict[str, Any], list[int]]:
 
 def _look_through_what_is_installed() -> None:
     """Once for all that is forked, where it finds no more than the stem."""
+    from pytest_npubench.core import hardware_reader
+    from pytest_npubench.core.toml_table import TomlTable
+    from pytest_npubench.errors import HardwareFileError
     from pytest_npubench.store import fingerprint
 
+    for path in hardware_reader.default_directory().glob("*.toml"):
+        TomlTable.of(path, HardwareFileError)
     entry_points.groups()
     metadata.version = cache(VERSION)
     fingerprint.installed(fingerprint.LIBRARIES)

@@ -9,10 +9,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pytest_npubench.core import hardware
+from pytest_npubench.core import hardware, hardware_reader
+from pytest_npubench.core.documents import toml_table
 from pytest_npubench.core.figures import Figure
+from pytest_npubench.core.toml_table import TomlTable
 from pytest_npubench.errors import HardwareFileError
-from pytest_npubench.suites.hardware_files import load_hardware
+from pytest_npubench.suites.hardware_files import load_all, load_hardware
 
 GOOD = """
 title = "A device"
@@ -303,6 +305,17 @@ def test_a_file_that_is_not_toml_is_named(tmp_path: Path, content: bytes) -> Non
     path.write_bytes(content)
     with pytest.raises(HardwareFileError, match=re.escape(f"{path}: not a TOML file in UTF-8: ")):
         load_hardware(path)
+
+
+def test_a_text_that_was_read_before_is_read_again_as_it_stands(tmp_path: Path) -> None:
+    for title in ("A device", "Another", "A device"):
+        assert load_hardware(written(tmp_path, GOOD.replace("A device", title))).title == title
+    shipped = sorted(hardware_reader.default_directory().glob("*.toml"))
+    assert load_all([shipped[0].parent]) == load_all([shipped[0].parent])
+    for path in shipped:
+        table = TomlTable.of(path, HardwareFileError)
+        assert table.entries == toml_table(path.read_text(encoding="utf-8"))
+        assert table.entries is TomlTable.of(path, HardwareFileError).entries
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:

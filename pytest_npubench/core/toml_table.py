@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
 
@@ -12,6 +13,9 @@ from pytest_npubench.core.documents import toml_table
 from pytest_npubench.core.record_reader import TOML, RecordT, WrongEntryError
 from pytest_npubench.core.regular_file import SMALL_BYTES, read_text
 from pytest_npubench.errors import ConfigError
+
+_parsed = lru_cache(maxsize=64)(toml_table)
+"""By the file's text, since most hardware files are `like` one of a few. Nobody changes a parsed table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +30,7 @@ class TomlTable:
     def of(cls, path: Path, kind_of_error: type[ConfigError]) -> TomlTable:
         """Returns the table of a file."""
         try:
-            entries = toml_table(read_text(path, SMALL_BYTES))
+            entries = _parsed(read_text(path, SMALL_BYTES))
         except OSError as error:
             raise kind_of_error(f"{path}: cannot be read: {error.strerror}") from error
         except ValueError as error:  # TOMLDecodeError and UnicodeDecodeError are both ValueErrors
