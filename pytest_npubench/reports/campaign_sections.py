@@ -174,16 +174,16 @@ def own_charts(cases: Cases) -> tuple[Chart, ...]:
     ]
     if not rows:
         return ()
-    unit = number_text.time_unit(statistics.geometric_mean(middle_s for _, _, middle_s in rows))
+    unit = number_text.scale("s", statistics.geometric_mean(middle_s for _, _, middle_s in rows))
     hover = f"{{y}}: {{x:.4g}} {unit.name}"
-    every = [value * unit.per_s for _, values, _ in rows for value in values]
+    every = [value * unit.factor for _, values, _ in rows for value in values]
     samples = replace(
         marks("sample", every, [name for name, values, _ in rows for _ in values], hover, color=BLUE, size=6),
         opacity=0.4,
     )
     middle = marks(
         "median",
-        [middle_s * unit.per_s for _, _, middle_s in rows],
+        [middle_s * unit.factor for _, _, middle_s in rows],
         [name for name, _, _ in rows],
         hover,
         color=ORANGE,
@@ -279,15 +279,8 @@ def _failures(rounds: Rounds) -> Table | None:
 
 
 def _figures(metric: Metric) -> list[str]:
-    """Returns the metric's value, lowest and highest sample; times have one unit."""
+    """Returns the metric's value, lowest and highest sample, in one unit; fractions as percent."""
     values = (metric.value, min(metric.value_samples, default=None), max(metric.value_samples, default=None))
-    return [_figure(metric, value, number_text.time_unit(*values)) for value in values]
-
-
-def _figure(metric: Metric, value: float | None, time_in: number_text.TimeUnit) -> str:
-    """Fractions as percent, memory streams in GB/s; all else in its own unit."""
-    if value is not None and metric.unit == "" and metric.name.endswith(("fraction", "regret", "prediction_error")):
-        return f"{number_text.percent(value)} %"
-    if value is not None and metric.unit == "B/s":
-        return f"{value * 1e-9:.4g} GB/s"
-    return number_text.figure(value, metric.unit, time_in)
+    if metric.unit == "" and metric.name.endswith(("fraction", "regret", "prediction_error")):
+        return number_text.figures([None if value is None else 100 * value for value in values], "%")
+    return number_text.figures(values, metric.unit)

@@ -311,7 +311,7 @@ def _series(grid: Grid, places: Column, columns: Sequence[Column], factor: float
             label,
             [places.values[row] for row in rows],
             [None if value is None else value * factor for value in values],
-            f"{{x}}: {{y:.4g}} {unit}".strip(),
+            f"{{x}}: {{y:,.6g}} {unit}".strip(),
             index=number,
             size=7,
         )

@@ -18,8 +18,8 @@ from pytest_npubench.reports import number_text
 Path = tuple[str, ...]
 
 SCALES: dict[str, tuple[tuple[str, float], ...]] = {
-    "s": tuple((unit.name, unit.per_s) for unit in number_text.TIME_UNITS),
-    "bytes": (("TB", 1e-12), ("GB", 1e-9), ("MB", 1e-6), ("kB", 1e-3), ("B", 1.0)),
+    "s": tuple((scale.name, scale.factor) for scale in number_text.SCALES["s"]),
+    "bytes": tuple((scale.name, scale.factor) for scale in number_text.SCALES["B"]),
     "flops": (("TFLOP", 1e-12), ("GFLOP", 1e-9), ("MFLOP", 1e-6), ("FLOP", 1.0)),
     "fraction": (("%", 100.0),),
     "j": (("J", 1.0),),

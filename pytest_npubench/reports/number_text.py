@@ -1,9 +1,10 @@
-"""Numbers as a report prints them: times and percent, with the digits a reader can use.
+"""Numbers as a report prints them: times, bytes, energies and percent, with the digits a reader can use.
 
-A time has the unit that suits it, from ns to s. Figures that are compared with each other share one, that of the
-largest.
+A figure has the unit that suits it: a time from ns to s, bytes from B to TB (powers of 1,000). Figures that are
+compared with each other share one, that of the largest.
 
-Worked example: time(9.6e-8) == "96 ns", milliseconds(0.0123456) == "12.35", percent(-0.021, signed=True) == "-2.10".
+Worked example: time(9.6e-8) == "96 ns", figure(1.2e6, "B") == "1.2 MB", milliseconds(0.0123456) == "12.35",
+percent(-0.021, signed=True) == "-2.10".
 """
 
 from __future__ import annotations
@@ -16,39 +17,43 @@ UNKNOWN = "–"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TimeUnit:
+class Scale:
+    """A unit that figures are printed in, `factor` of which are one base unit."""
+
     name: str
-    per_s: float
+    factor: float
 
-    def number(self, seconds: float) -> str:
-        """Writes the time without its unit."""
-        return plain(seconds * self.per_s)
-
-
-TIME_UNITS = (
-    TimeUnit(name="s", per_s=1.0),
-    TimeUnit(name="ms", per_s=1e3),
-    TimeUnit(name="µs", per_s=1e6),
-    TimeUnit(name="ns", per_s=1e9),
-)
-"""The largest first."""
-MILLISECONDS = TIME_UNITS[1]
+    def number(self, value: float) -> str:
+        """Writes a figure in the base unit as one in this unit, without its name."""
+        return plain(value * self.factor)
 
 
-def time_unit(*seconds: float | None) -> TimeUnit:
-    """The one unit for times that are compared: in which the largest of them is 1 or more. Milliseconds of nothing."""
-    largest = max((abs(one) for one in seconds if one is not None), default=0.0)
-    if not largest:
-        return MILLISECONDS
-    return next((unit for unit in TIME_UNITS if largest * unit.per_s >= 1), TIME_UNITS[-1])
+PREFIXES = {"T": 1e-12, "G": 1e-9, "M": 1e-6, "k": 1e-3, "": 1.0, "m": 1e3, "µ": 1e6, "n": 1e9}
+SCALES = {
+    unit: tuple(Scale(name=prefix + unit, factor=PREFIXES[prefix]) for prefix in prefixes)
+    for unit, prefixes in {"s": ("", "m", "µ", "n"), "B": ("T", "G", "M", "k", ""), "J": ("k", "", "m", "µ")}.items()
+}
+"""The scales of each base unit, the largest first."""
+MILLISECONDS = SCALES["s"][1]
 
 
-def time(seconds: float | None, unit: TimeUnit | None = None) -> str:
+def scale(unit: str, *values: float | None) -> Scale:
+    """Returns the one scale for figures that are compared: in which the largest of them is 1 or more. Of a unit with
+    one scale it is that one, of no times milliseconds."""
+    base, slash, per = unit.partition("/")
+    of_bytes = SCALES["B"] if base in ("B", "bytes") else (Scale(name=unit, factor=1.0),)
+    scales = SCALES.get(unit, of_bytes)
+    largest = max((abs(value) for value in values if value is not None), default=0.0)
+    if largest:
+        suited = next((choice for choice in scales if largest * choice.factor >= 1), scales[-1])
+    else:
+        suited = MILLISECONDS if unit == "s" else next(choice for choice in scales if choice.factor == 1)
+    return Scale(name=suited.name + slash + per, factor=suited.factor) if scales is SCALES["B"] else suited
+
+
+def time(seconds: float | None, shown_in: Scale | None = None) -> str:
     """With its unit: the one given, else the one that suits it."""
-    if seconds is None:
-        return UNKNOWN
-    shown = unit or time_unit(seconds)
-    return f"{shown.number(seconds)} {shown.name}"
+    return figure(seconds, "s", shown_in)
 
 
 def milliseconds(seconds: float | None) -> str:
@@ -92,18 +97,20 @@ def duration(value: float) -> str:
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {left} s"
 
 
-def figure(value: float | None, unit: str, time_in: TimeUnit | None = None) -> str:
-    """A metric in its own unit; a time in the one that suits it, or in that of what it is compared with."""
+def figure(value: float | None, unit: str, shown_in: Scale | None = None) -> str:
+    """Writes a figure of four digits in the scale that suits it, or in that of what it is compared with, and a ratio as
+    "x1.23"."""
     if value is None:
         return UNKNOWN
-    if unit == "s":
-        return time(value, time_in)
-    return f"{value:.4g} {unit}".strip()
+    if unit == "ratio":
+        return f"x{plain(value)}"
+    shown_in = shown_in or scale(unit, value)
+    return f"{shown_in.number(value)} {shown_in.name}".strip()
 
 
 def figures(values: Sequence[float | None], unit: str) -> list[str]:
-    """Writes values that are compared, so that times have one unit."""
-    return [figure(value, unit, time_unit(*values)) for value in values]
+    """Writes values that are compared in one scale."""
+    return [figure(value, unit, scale(unit, *values)) for value in values]
 
 
 def plain(value: float) -> str:

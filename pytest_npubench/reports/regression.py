@@ -208,8 +208,8 @@ def _charts(metric: Metric, accepted: Before, tonight: str) -> tuple[Chart | Non
     if metric.gate == "answers":  # a vector scatters about nothing
         return ()
     samples = [value for process in metric.processes for value in process]
-    time_in = number_text.time_unit(quantile(samples, 0.5) if samples else None)
-    factor, unit = (time_in.per_s, time_in.name) if metric.unit == "s" else (1.0, metric.unit)
+    shown_in = number_text.scale(metric.unit, quantile(samples, 0.5) if samples else None)
+    factor, unit = shown_in.factor, shown_in.name
     new = [value * factor for value in samples]
     old = [value * factor for _, values in accepted.samples(metric.name) for value in values]
     nights = [

@@ -40,7 +40,6 @@ WORST_FIRST = (
 MOST_METRICS = 4
 """That have a row of their own below their case's."""
 FIGURE = "a figure, not judged"
-PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +92,11 @@ class RunRow:
     def value_text(self) -> str:
         if self.value is None:
             return ""
-        return f"{self.value * 100:.2f} %" if self.is_fraction else amount(self.value, self.unit, self._time_unit)
+        return (
+            f"{self.value * 100:.2f} %"
+            if self.is_fraction
+            else number_text.figure(self.value, self.unit, self._time_unit if self.unit == "s" else None)
+        )
 
     @property
     def quartile_text(self) -> str:
@@ -118,9 +121,9 @@ class RunRow:
         return "" if self.measured_s is None else number_text.time(self.measured_s, self._time_unit)
 
     @property
-    def _time_unit(self) -> number_text.TimeUnit:
+    def _time_unit(self) -> number_text.Scale:
         """Chooses the unit of all times that stand in the row."""
-        return number_text.time_unit(self.value if self.unit == "s" else None, self.measured_s, self.predicted_s)
+        return number_text.scale("s", self.value if self.unit == "s" else None, self.measured_s, self.predicted_s)
 
     @property
     def off_text(self) -> str:
@@ -208,19 +211,6 @@ def shared_reason(judgement: Judgement) -> str:
         verdicts = (metric.verdict for metric in judgement.metrics if metric.verdict is not None)
         return next((one.reason for one in verdicts if one.kind is verdict.kind), verdict.reason)
     return verdict.reason
-
-
-def amount(value: float, unit: str, time_in: number_text.TimeUnit | None = None) -> str:
-    """A figure of four digits: times as in number_text.figure, bytes with a prefix, ratios as "x1.23"."""
-    if unit in ("B", "B/s"):
-        for size, prefix in PREFIXES:
-            if abs(value) >= size:
-                return f"{value / size:.4g} {prefix}{unit}"
-    if unit == "s":
-        return number_text.time(value, time_in)
-    if unit == "ratio":
-        return f"x{number_text.plain(value)}"
-    return f"{number_text.plain(value)} {unit}".strip()
 
 
 def _alone(record: CaseRecord[Any], metric: Metric, verdict: Verdict) -> RunRow:

@@ -26,7 +26,6 @@ from pytest_npubench.reports.run_rows import (
     FIGURE,
     WORST_FIRST,
     RunRow,
-    amount,
     every_metric,
     metric_rows,
     run_rows,
@@ -305,7 +304,7 @@ def _metrics_said(row: RunRow) -> list[str]:
             compared.append(f"{figure}: {alone.kind}: {alone.verdict.reason}")
         else:
             why = FIGURE if metric.gate == "none" else "" if alone is None else alone.kind
-            others.append(f"{metric.name} {amount(metric.value, metric.unit)}{f' ({why})' if why else ''}")
+            others.append(f"{metric.name} {number_text.figure(metric.value, metric.unit)}{f' ({why})' if why else ''}")
     return [*compared, ", ".join(others)]
 
 

@@ -238,6 +238,7 @@ def _group(trends: Sequence[Trend]) -> dict[str, Any]:
 
 def _series(trend: Trend, place_of: Mapping[str, int]) -> dict[str, Any]:
     places = [place_of[point.session] for point in trend.series.points]
+    scale = number_text.scale(trend.series.unit, *(point.median for point in trend.series.points))
     values: list[float | None] = [None] * len(place_of)
     said = [NOTHING_SAID] * len(place_of)
     for night, point in zip(places, trend.series.points, strict=True):
@@ -245,7 +246,8 @@ def _series(trend: Trend, place_of: Mapping[str, int]) -> dict[str, Any]:
         said[night] = SIGNS.get(point.compared or "", NOTHING_SAID)
     return {
         "name": plain(trend.series.metric),
-        "unit": plain(trend.series.unit),
+        "unit": plain(scale.name),
+        "times": scale.factor,
         "values": values,
         "said": "".join(said),
         "levels": [[places[first], places[last], median] for first, last, median in trend.levels],

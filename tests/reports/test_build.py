@@ -98,7 +98,7 @@ def test_a_time_reads_back_within_its_last_digit(value: float, sign: int) -> Non
 
 @given(st.lists(times_s, min_size=1, max_size=4))
 def test_times_that_are_compared_have_one_unit_and_read_back(values: list[float]) -> None:
-    unit = number_text.time_unit(*values, None)
+    unit = number_text.scale("s", *values, None)
     texts = [number_text.time(value, unit) for value in values]
     assert len({text.split()[1] for text in texts}) == 1
     for text, value in zip(texts, values, strict=True):
@@ -124,10 +124,33 @@ def test_times(value: float | None, text: str) -> None:
     assert number_text.time(value) == text
 
 
-def compared(before: float, after: float) -> Comparison:
-    """One case that took so many seconds in A and in B."""
+@pytest.mark.parametrize(
+    ("values", "unit", "texts"),
+    [
+        ((1.2e6, 9e5), "B", ["1.2 MB", "0.9 MB"]),
+        ((999.0, 0.0), "B", ["999 B", "0 B"]),
+        ((3.35e12,), "B/s", ["3.35 TB/s"]),
+        ((3.2e9, 12e9), "bytes/request", ["3.2 GB/request", "12 GB/request"]),
+        ((2.5e-4, None), "J", ["250 µJ", "–"]),
+        ((0.0,), "J", ["0 J"]),
+        ((45.5, 12345.6), "tokens/s", ["45.5 tokens/s", "12,346 tokens/s"]),
+        ((1.2345,), "ratio", ["x1.234"]),
+        ((0.25,), "", ["0.25"]),
+    ],
+)
+def test_figures_that_are_compared_have_one_scale(values: list[float | None], unit: str, texts: list[str]) -> None:
+    assert number_text.figures(values, unit) == texts
+
+
+def test_a_comparison_writes_bytes_with_a_prefix() -> None:
+    text = render_comparison(compared(1.2e6, 2.4e6, "B"), width=160, color=False)
+    assert re.search(r"s/k/a call_s +1\.2 MB +2\.4 MB", text)
+
+
+def compared(before: float, after: float, unit: str = "s") -> Comparison:
+    """One case that had so many of the unit in A and in B."""
     told = Observation(
-        case="s/k/a", digest="0", metric="call_s", unit="s", better="lower", gate="ratio", margin=None, processes=()
+        case="s/k/a", digest="0", metric="call_s", unit=unit, better="lower", gate="ratio", margin=None, processes=()
     )
     verdict = Verdict(kind=VerdictKind.REGRESSED, reason="slower", ratio=after / before, interval=(1.0, 2.0))
     return Comparison(

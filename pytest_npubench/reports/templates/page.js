@@ -35,14 +35,14 @@
     chart.addEventListener("pointerleave", () => { hover.hidden = true; });
   }
 
-  const PER_SECOND = { s: 1, ms: 1e3, "µs": 1e6, ns: 1e9 };
+  const PREFIXES = { T: 1e12, G: 1e9, M: 1e6, k: 1e3, m: 1e-3, "µ": 1e-6, n: 1e-9 };
   const sortable = (table) => {
     const heads = [...table.tHead.rows[0].cells], body = table.tBodies[0];
     const key = (row, column) => {
       const text = row.cells[column].textContent.trim();
       const value = parseFloat(text.replaceAll(",", ""));
-      const unit = PER_SECOND[/^\S+\s(\S+)$/.exec(text)?.[1]] ?? 1;
-      return Number.isNaN(value) ? text : value / unit;
+      const unit = PREFIXES[/^\S+\s([TGMkmµn])(s|J|B(\/\S+)?)$/.exec(text)?.[1]] ?? 1;
+      return Number.isNaN(value) ? text : value * unit;
     };
     const compare = (a, b) => {
       const [first, second] = [a[0], b[0]], [one, other] = [typeof first === "number", typeof second === "number"];

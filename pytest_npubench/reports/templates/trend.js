@@ -5,7 +5,6 @@
   const KEY = /^(driver|firmware|runtime|compiler|\w+_policy) /; // what results may not differ in to be compared
   const SAID = { r: "regressed", i: "improved", u: "unchanged", "?": "inconclusive" };
   const TONES = { r: "bad", i: "good" };
-  const TIMES = [["s", 1], ["ms", 1e3], ["µs", 1e6], ["ns", 1e9]];
   const NARROWEST = 280, NUM_TICKS = 5, TICK_WIDTH = 110, LOG_FROM = 3;
 
   const read = (group) => {
@@ -23,15 +22,8 @@
     return { group, series: group.series[element.dataset.series] };
   };
 
-  const figures = (series) => {
-    const largest = Math.max(...series.values.map((value) => Math.abs(value ?? 0)));
-    const [unit, times] = series.unit === "s" ? TIMES.find(([, times]) => largest * times >= 1) ?? TIMES[1] : [series.unit, 1];
-    return { number: (value) => String(+(value * times).toPrecision(4)), unit, times };
-  };
-  const figure = (series, value) => {
-    const { number, unit } = figures(series);
-    return `${number(value)} ${unit}`.trim();
-  };
+  const number = (series, value) => String(+(value * series.times).toPrecision(4));
+  const figure = (series, value) => `${number(series, value)} ${series.unit}`.trim();
   const moment = (night) => new Date(night.at).toISOString().slice(0, 16).replace("T", " ");
   const sentence = (group, series, place) => {
     const night = group.nights[place];
@@ -78,14 +70,14 @@
   const widthOf = (svg) => Math.max(svg.clientWidth, NARROWEST);
   const chart = (svg) => {
     const { group, series } = of(svg), { nights } = group, width = widthOf(svg);
-    const { number, unit, times } = figures(series), character = 0.56 * parseFloat(getComputedStyle(svg).fontSize);
+    const { unit, times } = series, character = 0.56 * parseFloat(getComputedStyle(svg).fontSize);
     const places = series.values.flatMap((value, place) => value === null ? [] : [place]);
     const values = places.map((place) => series.values[place]);
     let low = Math.min(...values), high = Math.max(...values);
     const isLog = low > 0 && high / low > LOG_FROM, room = (high - low) * 0.06 || Math.abs(high) * 0.05 || 1;
     [low, high] = isLog ? [low / 1.1, high * 1.1] : [low - room, high + room];
     const scaled = (value) => isLog ? Math.log(value) : value;
-    const ticks = ticksOf(low * times, high * times, isLog).map((tick) => [tick / times, number(tick / times)]);
+    const ticks = ticksOf(low * times, high * times, isLog).map((tick) => [tick / times, number(series, tick / times)]);
     const left = 14 + character * Math.max(1, ...ticks.map(([, text]) => text.length)), right = width - 8;
     const [first, last] = [nights[0].at, nights.at(-1).at];
     const x = (place) => last === first ? (left + right) / 2

@@ -35,6 +35,7 @@ from pytest_npubench.cli.arguments import (
 from pytest_npubench.errors import ConfigError, NpubenchError
 from pytest_npubench.extensions.planning.cli import search_batch, search_buckets
 from pytest_npubench.reports import report_extra
+from pytest_npubench.reports.number_text import plain
 
 if TYPE_CHECKING:
     from pytest_npubench.cli.arguments import Commands
@@ -303,7 +304,7 @@ def _show(rows: Sequence[Mapping[str, Any]], num_settings: int, refused: Sequenc
     if rows:
         shown = [
             (
-                f"{row['cost']:.4g}",
+                plain(row["cost"]),
                 _carried(row),
                 str(row["devices"]),
                 f"{row['tried'][-1]['attainment']:.1%}",

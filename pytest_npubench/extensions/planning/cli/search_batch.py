@@ -19,6 +19,7 @@ from pytest_npubench.cli.arguments import (
 )
 from pytest_npubench.errors import ConfigError, InfeasibleError
 from pytest_npubench.extensions.planning.cli.search_buckets import add_load, drawn
+from pytest_npubench.reports import number_text
 
 if TYPE_CHECKING:
     from pytest_npubench.cli.arguments import Commands
@@ -104,10 +105,10 @@ def _rows(
     return [
         (
             str(one.batch_size),
-            f"{one.tokens_per_s:.4g}",
-            f"{one.ttft_s:.4g} s",
-            "none" if one.tbt_s is None else f"{one.tbt_s:.4g} s",
-            f"{one.cost:.4g}",
+            number_text.plain(one.tokens_per_s),
+            number_text.time(one.ttft_s),
+            "none" if one.tbt_s is None else number_text.time(one.tbt_s),
+            number_text.plain(one.cost),
             "best" if one is best else "" if one in kept else "over a limit",
             one.name,
         )

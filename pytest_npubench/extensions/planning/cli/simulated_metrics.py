@@ -9,6 +9,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from pytest_npubench.core.clock import perf_counter
+from pytest_npubench.reports.number_text import figures
 
 if TYPE_CHECKING:
     from pytest_npubench.extensions.planning.cli.simulation import System
@@ -167,8 +168,9 @@ def winners(runs: Sequence[Mapping[str, Any]]) -> list[str]:
         )
         attained = [values[policy].get(ATTAINED) for policy in ranked]
         by_slo = attained[0] is not None and attained[0] != attained[-1]
-        name, unit = (ATTAINED, "") if by_slo else (LATENCY, " s")
-        others = ", ".join(f"{policy} {values[policy][name]:.4g}{unit}" for policy in ranked[1:])
+        name, unit = (ATTAINED, "") if by_slo else (LATENCY, "s")
+        first, *texts = figures([values[policy][name] for policy in ranked], unit)
+        others = ", ".join(map(" ".join, zip(ranked[1:], texts, strict=True)))
         asked = "as replayed" if rate_per_s is None else f"at {rate_per_s:g} requests/s"
-        sentences.append(f"{ranked[0]} wins {asked}: {name} {values[ranked[0]][name]:.4g}{unit}; {others}")
+        sentences.append(f"{ranked[0]} wins {asked}: {name} {first}; {others}")
     return sentences

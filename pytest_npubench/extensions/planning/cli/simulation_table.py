@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pytest_npubench.core.plain_table import PlainTable, cell, plain_console, written
-from pytest_npubench.reports.number_text import UNKNOWN, TimeUnit, figure, time_unit
+from pytest_npubench.reports.number_text import Scale, figure, scale
 
 NARROWEST = 100
-SCALES = ((1e12, "T"), (1e9, "G"), (1e6, "M"))
 
 
 def rendered(answer: Mapping[str, Any]) -> str:
@@ -80,9 +79,9 @@ def _table(runs: Sequence[Mapping[str, Any]]) -> PlainTable:
         table.add_column("measured", justify="right")
     for rows in zip(*(run["metrics"] for run in runs), strict=True):
         if any(metric["value"] is not None for metric in rows):
-            time_in = time_unit(*(metric["value"] for metric in rows))
-            measured = [_figure(rows[0]["measured"], rows[0]["unit"], time_in)] if is_beside else []
-            table.add_row(rows[0]["name"], *(_cell(metric, time_in) for metric in rows), *measured)
+            shown_in = scale(rows[0]["unit"], *(metric["value"] for metric in rows))
+            measured = [figure(rows[0]["measured"], rows[0]["unit"], shown_in)] if is_beside else []
+            table.add_row(rows[0]["name"], *(_cell(metric, shown_in) for metric in rows), *measured)
     return table
 
 
@@ -98,22 +97,12 @@ def _settings(settings: Mapping[str, Any]) -> str:
     return "\n".join(f"{name} {'auto' if value is None else value}" for name, value in settings.items())
 
 
-def _cell(metric: Mapping[str, Any], time_in: TimeUnit) -> str:
+def _cell(metric: Mapping[str, Any], shown_in: Scale) -> str:
     """The figure with its unit, the band, and the error against what was measured."""
-    text = _figure(metric["value"], metric["unit"], time_in)
+    text = figure(metric["value"], metric["unit"], shown_in)
     if metric.get("low") is not None and metric["low"] != metric["high"]:
-        low, high = (_figure(metric[side], metric["unit"], time_in).split(" ")[0] for side in ("low", "high"))
+        low, high = (figure(metric[side], metric["unit"], shown_in).split(" ")[0] for side in ("low", "high"))
         text += f" ({low} to {high})"
     if metric.get("error") is not None:
         text += f" {metric['error']:+.1%}"
     return text
-
-
-def _figure(value: float | None, unit: str, time_in: TimeUnit) -> str:
-    """Times in the row's unit, bytes and the like with a prefix, each with its unit."""
-    if value is None:
-        return UNKNOWN
-    for scale, prefix in SCALES:
-        if unit.startswith(("bytes", "B")) and abs(value) >= scale:
-            return f"{value / scale:.4g} {prefix}B{unit.removeprefix('bytes')}"
-    return figure(value, unit, time_in)

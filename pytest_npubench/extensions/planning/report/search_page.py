@@ -7,6 +7,7 @@ from typing import Any
 
 from pytest_npubench.reports.build import chart, line, marks, table
 from pytest_npubench.reports.html import command_page
+from pytest_npubench.reports.number_text import plain
 from pytest_npubench.reports.plot_parts import BLUE, GREY, axis
 
 MOST_MARKS = 1000
@@ -33,7 +34,7 @@ def search_page(rows: Sequence[Mapping[str, Any]], num_settings: int, sought: st
             ("setting", lambda row: row["name"]),
             ("carries, requests/s", lambda row: f"{row['rate_per_s']:g}"),
             ("price an hour", lambda row: f"{row['price']:g}"),
-            ("1000 requests", lambda row: f"{row['cost']:.4g}"),
+            ("1000 requests", lambda row: plain(row["cost"])),
         ),
         best,
     )

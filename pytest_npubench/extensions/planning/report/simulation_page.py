@@ -45,12 +45,12 @@ def _distribution(name: str, values: Mapping[str, Floats]) -> Chart | None:
     drawn = {run: of for run, of in values.items() if of.size}
     if not drawn:
         return None
-    unit = number_text.time_unit(*(float(np.median(of)) for of in drawn.values()))
+    unit = number_text.scale("s", *(float(np.median(of)) for of in drawn.values()))
     shares = np.linspace(0, 100, NUM_STEPS + 1)
     series = [
         stairs(
             run,
-            (np.percentile(of, shares) * unit.per_s).tolist(),
+            (np.percentile(of, shares) * unit.factor).tolist(),
             shares.tolist(),
             f"{run}: {{y:.0f}} % within {{x:.4g}} {unit.name}",
             color=COLORS[index % len(COLORS)],

@@ -99,7 +99,7 @@ def _throughput_chart(by_workload: Mapping[str, Throughput]) -> Chart | None:
     )
     series = []
     for index, (workload, by_batch) in enumerate(by_workload.items()):
-        sizes, hover = list(by_batch), "batch {x}: {y:.4g} tokens/s"
+        sizes, hover = list(by_batch), "batch {x}: {y:,.6g} tokens/s"
         color = COLORS[index % len(COLORS)]
         series.append(build.line(workload, sizes, [one for one, _ in by_batch.values()], hover, index=index, width=2))
         predicted = build.line(

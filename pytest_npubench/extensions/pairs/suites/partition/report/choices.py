@@ -117,7 +117,7 @@ def _cell(operator: str, case: Case) -> Cell:
 def _times(operator: str, cases: Sequence[Case]) -> Chart:
     names = [f"{_tokens(case)}, {_words(case.detail.strategy)}" for case in cases]
     all_seconds = [seconds for case in cases for seconds in _seconds(case) if seconds is not None]
-    unit = number_text.time_unit(statistics.median(case.detail.decided_s for case in cases))
+    unit = number_text.scale("s", statistics.median(case.detail.decided_s for case in cases))
     regrets = ", ".join(f"{_tokens(case)} {number_text.percent(case.detail.regret, signed=True)} %" for case in cases)
     title = f"Times of the solver's choices: {operator}"
     return chart(
@@ -127,7 +127,7 @@ def _times(operator: str, cases: Sequence[Case]) -> Chart:
         [
             marks(
                 name,
-                [None if (value := seconds(case)) is None else value * unit.per_s for case in cases],
+                [None if (value := seconds(case)) is None else value * unit.factor for case in cases],
                 names,
                 f"{{y}}: {{x:.4g}} {unit.name}",
                 color=color,
@@ -136,7 +136,7 @@ def _times(operator: str, cases: Sequence[Case]) -> Chart:
             )
             for name, color, symbol, size, seconds in TIMED
         ],
-        (spread_axis(unit.name, [seconds * unit.per_s for seconds in all_seconds]), category_axis(names)),
+        (spread_axis(unit.name, [seconds * unit.factor for seconds in all_seconds]), category_axis(names)),
         table(
             title,
             (
