@@ -45,12 +45,12 @@ def write_hardware(path: Path, device_id: str | None, specs: Mapping[str, Hardwa
     device = _device(device_id, specs)
     likes = Counter(spec.like or spec.name for spec in specs.values() if spec.family == device.family)
     base = specs[likes.most_common(1)[0][0]]
+    fitted = fitted_entries(base, device.memory_bytes) if device.memory_bytes else {}
     tables = {
         "": f'title = {json.dumps(device.name)}\nlike = "{base.name}"' + ("\ngroup = false" if base.groups else ""),
         "probe": f"match = [{json.dumps(f'^{re.escape(device.name)}$')}]",
         "peak": "\n".join(_peaks(device, base.dtype, ask)),
     }
-    fitted = fitted_entries(base, device.memory_bytes) if device.memory_bytes else {}
     tables |= {name: f"{tables[name]}\n{lines}" if name in tables else lines for name, lines in fitted.items()}
     path.parent.mkdir(parents=True, exist_ok=True)
     text = "\n\n".join(f"[{name}]\n{lines}" if name else lines for name, lines in tables.items())

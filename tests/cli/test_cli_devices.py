@@ -308,6 +308,9 @@ def test_new_describes_a_tpu_and_says_where_one_has_its_file(
         answer = call("hardware", "--new", tmp_path / f"{name}.toml")
         if name == "TPU v9":
             assert (answer.status, load_hardware(tmp_path / "TPU v9.toml").groups) == (0, ())
+    answering["tpu"] = Answering(Probe(devices=(replace(device, name="TPU v1", memory_bytes=10**9),)))
+    small = call("hardware", "--new", tmp_path / "small.toml")
+    assert (small.status, "fits in 1.0 GB" in small.error, small.out) == (1, True, "")  # before anything is asked
     here = "here: tpu:0 TPU v6 lite (hardware file tpu-v6e); --device ID writes a further file"
     assert answer.error.endswith(f"no device without a hardware file; {here}\n")
 

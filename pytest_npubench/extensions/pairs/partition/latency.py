@@ -26,7 +26,8 @@ from dataclasses import dataclass
 
 from pytest_npubench.errors import PartitionError
 from pytest_npubench.extensions.pairs.partition.matmul import GPU, NPU, Matmul, Part, Split
-from pytest_npubench.extensions.pairs.partition.profile import ELEMENT_BYTES, PartitionProfile
+from pytest_npubench.extensions.pairs.partition.number_formats import RESULT_BYTES
+from pytest_npubench.extensions.pairs.partition.profile import PartitionProfile
 
 Points = Sequence[tuple[float, float]]
 
@@ -123,7 +124,9 @@ class LatencyModel:
         cols, is_cold = matmul.cols, matmul.is_decode
         gpu_s = sum(self.gpu_s(part.num_rows, cols, part.num_tokens, is_cold=is_cold) for part in split.of(GPU))
         npu_s = sum(self.npu_s(part.num_rows, cols, part.padded_tokens, is_cold=is_cold) for part in split.of(NPU))
-        copy_s = sum(self.copy_s(part.num_rows * part.num_tokens * ELEMENT_BYTES) for part in split.of(NPU))
+        copy_s = sum(
+            self.copy_s(part.num_rows * part.num_tokens * RESULT_BYTES[matmul.dtype]) for part in split.of(NPU)
+        )
         sync_s = self.profile.sync(mechanism).p50_s if split.of(NPU) else 0.0
         compile_s = self._compile_s(matmul, split.of(NPU)) if split.prepares_online else 0.0
         total_s = compile_s + self._total_s(matmul, gpu_s, npu_s, copy_s, sync_s)

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 FP32, BF16, W4A16 = "fp32", "bf16", "w4a16"
 DTYPES = (FP32, BF16, W4A16)
 GROUP = 128  # columns of one scale
+RESULT_BYTES = {FP32: 4, BF16: 2, W4A16: 2}  # of one number of an output
 ROUNDOFF = {FP32: 0.0, BF16: 2.0**-8, W4A16: 2.0**-8}
 """The relative error of writing an output, beyond that of summing it in float32."""
 

@@ -19,7 +19,6 @@ from msgspec import Meta
 from pytest_npubench.errors import PartitionError
 from pytest_npubench.extensions.pairs.partition.options import SplitOptions
 
-ELEMENT_BYTES = 4  # outputs are float32
 PartKey = tuple[str, int, int, int, bool]  # unit, rows, cols, tokens, whether the weight was cold
 Samples = Annotated[tuple[float, ...], Meta(min_length=1, description="a list of numbers that is not empty")]
 

@@ -22,9 +22,10 @@ from pytest_npubench.extensions.pairs.partition.descriptors import fit_sync
 from pytest_npubench.extensions.pairs.partition.latency import LatencyModel
 from pytest_npubench.extensions.pairs.partition.matmul import GPU, NPU
 from pytest_npubench.extensions.pairs.partition.model_shapes import OperatorShape, distinct
+from pytest_npubench.extensions.pairs.partition.number_formats import RESULT_BYTES
 from pytest_npubench.extensions.pairs.partition.options import SplitOptions
 from pytest_npubench.extensions.pairs.partition.output_check import ExactProduct, check_split_computes, exact_product
-from pytest_npubench.extensions.pairs.partition.profile import ELEMENT_BYTES, PartitionProfile, PartKey, SyncLatency
+from pytest_npubench.extensions.pairs.partition.profile import PartitionProfile, PartKey, SyncLatency
 from pytest_npubench.extensions.pairs.partition.profile_fingerprint import pair_facts
 from pytest_npubench.extensions.pairs.partition.profile_points import (
     PartPoint,
@@ -237,7 +238,9 @@ class OperatorSession:
         if busy_s is None:
             raise MeasurementError(f"the {point.unit} has no time for {point.split}")
         if point.unit == NPU and timing.copy_s > 0:
-            self._records.copies.setdefault(point.rows * point.tokens * ELEMENT_BYTES, []).append(timing.copy_s)
+            self._records.copies.setdefault(point.rows * point.tokens * RESULT_BYTES[point.dtype], []).append(
+                timing.copy_s
+            )
         alone_s = max(0.0, busy_s - timing.copy_s) if point.unit == NPU else busy_s
         self._records.latencies.setdefault(point.key, []).append(alone_s)
         return alone_s

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from partition_regret import exhaustive
 
 from pytest_npubench.errors import MeasurementError, PartitionError
 from pytest_npubench.extensions.pairs.partition import profiler
 from pytest_npubench.extensions.pairs.partition.latency import LatencyModel
-from pytest_npubench.extensions.pairs.partition.matmul import GPU, NPU
+from pytest_npubench.extensions.pairs.partition.matmul import GPU, NPU, alone
 from pytest_npubench.extensions.pairs.partition.model_shapes import OperatorShape
 from pytest_npubench.extensions.pairs.partition.options import SplitOptions
 from pytest_npubench.extensions.pairs.partition.profiler import ProfileProgress, measure_profile
@@ -28,9 +30,9 @@ SHAPES = (
 LENGTHS = (1, 64, 100, 150)
 
 
-def measured(pair: FakePair, **settings):
+def measured(pair: FakePair, shapes=SHAPES, **settings):
     given = {"budget_s": 1e6, "options": OPTIONS, "clock": pair.clock, "max_rounds": 3} | settings
-    return measure_profile(pair, SHAPES, LENGTHS, **given)
+    return measure_profile(pair, shapes, LENGTHS, **given)
 
 
 def test_what_is_known_is_found():
@@ -73,6 +75,15 @@ def test_a_hidden_signal_is_noticed():
     pair = FakePair(hides_sync=True, gpu_s=lambda rows, cols, tokens: 1e-4 + 1e-9 * rows * tokens)
     assert measured(pair).decode_sync_inside
     assert measured(pair).prefill_sync_inside
+
+
+def test_a_copy_is_as_many_bytes_as_its_number_format_has():
+    """The FAKE pair's copies take as long in every format, so that half of the bytes take the same time."""
+    halves = measured(FakePair(), [replace(shape, dtype="bf16") for shape in SHAPES])
+    assert halves.copies
+    assert all(item.median_s == pytest.approx(2 * item.num_bytes * 1e-10) for item in halves.copies)
+    matmul = replace(SHAPES[0], dtype="bf16").matmul(64)
+    assert LatencyModel(halves).predict(matmul, alone(matmul, NPU)).copy_s == pytest.approx(256 * 64 * 4e-10)
 
 
 def test_a_static_unit_that_writes_in_place_has_no_copies():
