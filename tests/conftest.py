@@ -67,8 +67,9 @@ if has_hypothesis:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_sessionstart() -> None:
-    if not has_hypothesis:  # every folder of tests needs it; a test that needs another package names it
+def pytest_sessionstart(session: pytest.Session) -> None:
+    are_files = all(argument.partition("::")[0].endswith(".py") for argument in session.config.args)
+    if not (has_hypothesis or are_files):  # every folder of tests needs it; a test that needs another package names it
         raise pytest.UsageError(
             f"the project's own tests need packages that are not installed: {', '.join(missing_packages())}; "
             "`make test` installs them and runs the tests (the suites are `pytest -m cpu suites/` or `npubench run`)"

@@ -43,6 +43,7 @@ sys.exit(pytest.main(["-p", "no:hypothesispytest", *sys.argv[1:]]))
     [
         (("--help",), 0, "--npubench-require"),
         (("--markers",), 0, "@pytest.mark.cpu:"),
+        (("tests/test_words.py", "-p", "no:xdist"), 0, "2 passed"),
         (
             (),
             4,
