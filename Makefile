@@ -55,7 +55,8 @@ preflight: $(VENV)-preflight/.preflight
 	$(VENV)-preflight/bin/python -m pytest -m tpu suites/compiled -k "$(PREFLIGHT)" --npubench-journal .npubench/preflight.jsonl --npubench-report .npubench/preflight.html $(BRIEF)
 
 preflight-qualcomm: $(VENV)-qualcomm/.preflight
-	$(VENV)-qualcomm/bin/python -m pytest --noconftest tests/extensions/compilers/qnn -p no:cacheprovider
+	$(VENV)-qualcomm/bin/python -m pytest --noconftest tests/extensions/compilers/qnn/test_sessions.py tests/extensions/compilers/qnn/test_product.py \
+		tests/extensions/compilers/qnn/test_binary_info.py -p no:cacheprovider
 	$(VENV)-qualcomm/bin/python -m pytest -m qualcomm suites/graphs/test_compiler.py -k "$(PREFLIGHT_QUALCOMM)" --npubench-journal .npubench/preflight-qualcomm.jsonl --npubench-report .npubench/preflight-qualcomm.html $(BRIEF)
 
 lint: $(VENV)/.dev

@@ -16,8 +16,6 @@ import pytest
 from engines.written_shapes import DENSE, MOE
 
 from pytest_npubench.core.measurement import Phase, Request
-from pytest_npubench.engines.model_directory import write_model_directory
-from pytest_npubench.engines.shapes import decoder_shape
 from pytest_npubench.errors import ConfigError, MeasurementError
 from pytest_npubench.extensions.vllm.answer import VllmRequest, VllmRun
 from pytest_npubench.extensions.vllm.bucket_engine import VllmBucketEngine
@@ -60,26 +58,6 @@ def test_greedy_tokens_are_the_torch_engines(engine: Open, directories: dict[str
         tuple(greedy(shape, directories[shape.name], list(request.prompt), request.output_tokens)) for request in asked
     ]
     assert tokens(engine(shape.name).serve(asked)) == wanted
-
-
-@pytest.mark.parametrize("name", ["tiny-llama", "small-moe"])
-def test_greedy_tokens_are_those_of_transformers(processes: VllmProcesses, tmp_path: Path, name: str) -> None:
-    """The named shapes of both suites, Llama and Qwen3-MoE, by the reference implementation."""
-    torch = pytest.importorskip("torch", reason="torch is not installed")
-    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
-    folder = write_model_directory(tmp_path / name, decoder_shape(name))
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
-    asked = requests(lengths=((40, 10), (7, 6)))
-    wanted = []
-    for request in asked:
-        ids = torch.tensor([request.prompt])
-        found = model.generate(
-            ids, attention_mask=torch.ones_like(ids), do_sample=False, eos_token_id=None, pad_token_id=0,
-            max_new_tokens=request.output_tokens,
-        )  # fmt: skip
-        wanted.append(tuple(found[0, len(request.prompt) :].tolist()))
-    used = processes.get(EngineSettings(model=folder, policy_settings=(("chunk_size_tokens", 32),)))
-    assert tokens(used.serve(asked)) == wanted
 
 
 def test_all_policies_give_the_same_tokens(engine: Open) -> None:
@@ -223,16 +201,15 @@ def test_weights_that_do_not_fit_the_config(
         VllmProcess(EngineSettings(model=tmp_path, policy_settings=(("chunk_size_tokens", 64),)))
 
 
-def test_a_killed_engine_fails_its_requests(processes: VllmProcesses, directories: dict[str, Path]) -> None:
+def test_a_killed_engine_fails_its_requests(engine: Open) -> None:
     """The run ends with every request failed and named, and the next one gets a new engine."""
-    settings = EngineSettings(model=directories[DENSE.name], policy_settings=(("chunk_size_tokens", 64),))
-    used = processes.get(settings)
+    used = engine(DENSE.name)
     timer = threading.Timer(0.3, os.kill, (used.pid, signal.SIGKILL))
     timer.start()
     run = used.serve(requests(gap_s=60.0))
     timer.join()
     assert "killed by signal 9" in str(run.lost)
     assert [answer.failed for answer in run.answers] == [run.lost] * len(LENGTHS)
-    again = processes.get(settings)
+    again = engine(DENSE.name)
     assert again.pid != used.pid
     assert tokens(again.serve(requests(lengths=((4, 2),))))

@@ -1,6 +1,7 @@
-"""Run by test_vllm.py with an interpreter that has vLLM: serves every scenario, one engine after another, as JSON.
+"""Run by test_vllm.py with an interpreter that has vLLM: serves every scenario, as JSON.
 
-Beside the runs it tells what vLLM says to configurations that layered prefill refuses.
+One engine after another serves those that have its settings. Beside the runs it tells what vLLM says to configurations
+that layered prefill refuses.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,10 @@ WRONG = {
 
 def main() -> None:
     plan = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    answers = {run["name"]: serve(run, plan["models"]) for run in plan["runs"]}
+    runs: dict[EngineSettings, list[dict[str, Any]]] = {}
+    for run in plan["runs"]:
+        runs.setdefault(engine_settings(run, plan["models"]), []).append(run)
+    answers = {name: answer for settings, served in runs.items() for name, answer in serve_all(settings, served)}
     base = engine_settings({"policy": "layered", "settings": []}, plan["models"])
     answers["refusals"] = {name: refusal(base, changes) for name, changes in WRONG.items()}
     Path(sys.argv[2]).write_text(json.dumps(answers), encoding="utf-8")
@@ -43,13 +48,19 @@ def engine_settings(run: dict[str, Any], models: dict[str, str]) -> EngineSettin
     )
 
 
-def serve(run: dict[str, Any], models: dict[str, str]) -> dict[str, Any]:
-    engine = VllmEngine(engine_settings(run, models))
-    inner, scheduler = engine._engine, engine._scheduler
+def serve_all(settings: EngineSettings, runs: list[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
+    engine = VllmEngine(settings)
     counter = ExpertCounter(engine)
-    layered = run["policy"] != "chunked"
-    if layered:
-        inner.collective_rpc("count_experts")
+    if settings.policy != "chunked":
+        engine._engine.collective_rpc("count_experts")
+    for run in runs:
+        yield run["name"], serve(run, engine, counter)
+    close(engine._engine)
+
+
+def serve(run: dict[str, Any], engine: VllmEngine, counter: ExpertCounter) -> dict[str, Any]:
+    inner, scheduler = engine._engine, engine._scheduler
+    before = counts_so_far(engine)
     waiting, step = list(run["requests"]), 0
     tokens: dict[int, list[int]] = {one["id"]: [] for one in waiting}
     preemptions: dict[str, int] = {}
@@ -68,19 +79,25 @@ def serve(run: dict[str, Any], models: dict[str, str]) -> dict[str, Any]:
         preemptions.update({name: one.num_preemptions for name, one in scheduler.requests.items()})
         step += 1
     inner.step()  # who ended last is taken off the worker in the step after
-    answer = {
+    counts = counts_so_far(engine)
+    return {
         "tokens": tokens,
         "scores": scores,
         "num_steps": step,
         "expert_layers": counter.num_layers,
         "activations": activations,
         "preemptions": sum(preemptions.values()),
-        "left_in_flight": getattr(scheduler, "num_left_in_flight", None),
-        "activations_of_worker": inner.collective_rpc("expert_activations")[0] if layered else None,
-        "counts": inner.collective_rpc("layered_counts")[0] if layered else None,
+        "counts": {name: count - before[name] * name.startswith("num_") for name, count in counts.items()},
     }
-    close(inner)
-    return answer
+
+
+def counts_so_far(engine: VllmEngine) -> dict[str, int]:
+    """Of layered prefill's worker and scheduler, since the engine started; bytes are those held now, and at most."""
+    if engine.settings.policy == "chunked":
+        return {}
+    call = engine._engine.collective_rpc
+    counts = {**call("layered_counts")[0], "num_activations": call("expert_activations")[0]}
+    return {**counts, "num_left_in_flight": engine._scheduler.num_left_in_flight}
 
 
 def close(inner: Any) -> None:

@@ -26,6 +26,10 @@ TIGHT = ((90, 40, 0), (100, 40, 1), (70, 40, 2), (110, 30, 3), (60, 40, 4))
 IN_FLIGHT = ((62, 40, 0), (250, 8, 3))
 """The first one's third block is needed while the second one, in 8 blocks, is between two of its four stages."""
 
+NAMED = ("tiny-llama", "small-moe")
+SHORT = ((40, 10, 0), (7, 6, 0))
+"""The named shapes of both suites, Llama and Qwen3-MoE, and what transformers is asked too."""
+
 
 def random_lengths(num_requests: int) -> tuple[tuple[int, int, int], ...]:
     """Prompts of one token to several blocks, alone, in pairs and in crowds."""
@@ -65,6 +69,7 @@ def all_runs() -> list[dict[str, Any]]:
         for policy in ("chunked 1024", "layered", "hybrid")
     ]
     runs.append(run("roomy", "chunked 1024", requests(TIGHT)))
+    runs += [run(name, "chunked 32", requests(SHORT), model=name) for name in NAMED]
     deep = [["tokens_per_iteration", 32]]
     runs.append(run("in flight", "layered", requests(IN_FLIGHT), capacity=TIGHT_CAPACITY, settings=deep))
     runs.append(run("in flight, chunked", "chunked 1024", requests(IN_FLIGHT)))

@@ -17,6 +17,8 @@ from typing import Any
 import pytest
 from engines.written_shapes import DENSE, MOE
 
+from pytest_npubench.engines.model_directory import write_model_directory
+from pytest_npubench.engines.shapes import decoder_shape
 from pytest_npubench.extensions.vllm.process import PYTHON_VARIABLE
 
 from . import scenarios
@@ -27,14 +29,21 @@ PROMPT_TOKENS = sum(prompt_tokens for prompt_tokens, _, _ in scenarios.STAGGERED
 
 
 @pytest.fixture(scope="module")
-def answers(directories: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Answers:
+def models(directories: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("named")
+    named = {name: write_model_directory(folder / name, decoder_shape(name)) for name in scenarios.NAMED}
+    return {"moe": directories[MOE.name], "dense": directories[DENSE.name], **named}
+
+
+@pytest.fixture(scope="module")
+def answers(models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Answers:
     python = os.environ.get(PYTHON_VARIABLE) or (sys.executable if find_spec("vllm") else None)
     if python is None:
         pytest.skip(f"vLLM is not installed here, and {PYTHON_VARIABLE} names no environment with it")
     folder = tmp_path_factory.mktemp("layered")
-    models = {"moe": str(directories[MOE.name]), "dense": str(directories[DENSE.name])}
     plan, answer = folder / "plan.json", folder / "answer.json"
-    plan.write_text(json.dumps({"models": models, "runs": scenarios.all_runs()}), encoding="utf-8")
+    runs = {"models": models, "runs": scenarios.all_runs()}
+    plan.write_text(json.dumps(runs, default=str), encoding="utf-8")
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "tests"))),
@@ -61,6 +70,21 @@ def test_tokens_are_those_of_chunked_prefill(answers: Answers, policy: str) -> N
     assert [len(tokens) for tokens in answers[policy]["tokens"].values()] == [n for _, n, _ in scenarios.STAGGERED]
 
 
+@pytest.mark.parametrize("name", scenarios.NAMED)
+def test_tokens_are_those_of_transformers(answers: Answers, models: dict[str, Path], name: str) -> None:
+    """The named shapes of both suites, Llama and Qwen3-MoE, by the reference implementation."""
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    model = transformers.AutoModelForCausalLM.from_pretrained(models[name], dtype=torch.float32)
+    for request in scenarios.requests(scenarios.SHORT):
+        ids = torch.tensor([request["prompt"]])
+        generated = model.generate(
+            ids, attention_mask=torch.ones_like(ids), do_sample=False, eos_token_id=None, pad_token_id=0,
+            max_new_tokens=request["output_tokens"],
+        )  # fmt: skip
+        assert answers[name]["tokens"][str(request["id"])] == generated[0, ids.shape[1] :].tolist()
+
+
 def test_tokens_depend_on_the_prompt(answers: Answers) -> None:
     """Else identical tokens would say nothing."""
     assert len({tuple(tokens) for tokens in answers["layered"]["tokens"].values()}) == len(scenarios.STAGGERED)
@@ -77,7 +101,7 @@ def test_expert_activations_fall(answers: Answers) -> None:
 
 @pytest.mark.parametrize("policy", ["layered", "hybrid"])
 def test_the_worker_counts_what_the_hooks_count(answers: Answers, policy: str) -> None:
-    assert answers[policy]["activations_of_worker"] == answers[policy]["activations"]
+    assert answers[policy]["counts"]["num_activations"] == answers[policy]["activations"]
 
 
 @pytest.mark.parametrize("policy", ["layered", "hybrid"])
@@ -112,7 +136,7 @@ def test_tokens_survive_preemption(answers: Answers, policy: str) -> None:
 
 
 def test_tokens_survive_a_preemption_between_two_stages(answers: Answers) -> None:
-    assert answers["in flight"]["left_in_flight"] > 0
+    assert answers["in flight"]["counts"]["num_left_in_flight"] > 0
     assert answers["in flight"]["preemptions"] > 0
     assert answers["in flight"]["tokens"] == answers["in flight, chunked"]["tokens"]
 
@@ -126,7 +150,7 @@ def test_tokens_of_a_random_load_in_a_tight_cache(answers: Answers, policy: str)
 
 def test_who_is_aborted_between_two_stages_changes_nobody_s_tokens(answers: Answers) -> None:
     aborted, others = answers["abort"]["tokens"], dict(answers["chunked 1024"]["tokens"])
-    assert answers["abort"]["left_in_flight"] == 1
+    assert answers["abort"]["counts"]["num_left_in_flight"] == 1
     assert len(aborted.pop("1")) < len(others.pop("1"))
     assert aborted == others
 
