@@ -216,7 +216,7 @@ def test_bytes_a_device_are_those_counted(facts: Callable[..., BinaryFacts]) -> 
 
 def test_what_does_not_fit_a_chip_is_refused_with_numbers(facts: Callable[..., BinaryFacts]) -> None:
     with pytest.raises(CompileRefusedError, match=r"RESOURCE_EXHAUSTED.*of"):
-        facts(bucket=65_536, batch_size=512)
+        facts(shape=dataclasses.replace(SHAPE, vocab_size=2**28))
 
 
 def test_an_unknown_topology_is_named_with_those_there_are(tmp_path: Path) -> None:
