@@ -288,6 +288,9 @@ def _benchmark(path: Path, entries: Any) -> _Rows:
     if absent > 0:
         rows.lost[ABSENT] += absent
     _check_unit(path, rows.requests, entries.get("duration"))
+    completed = entries.get("completed")
+    if isinstance(completed, int) and completed < (num_read := len(rows.requests)):
+        doubts += (f"{num_read} requests have times and no error, and completed says {completed}",)
     rows.doubts = (
         *doubts,
         *unread(path, entries, (*COLUMNS, "errors", "max_concurrency"), WITHOUT_EFFECT, SUMMARIES),
@@ -322,7 +325,7 @@ def _benchmark_row(prompt: Any, output: Any, ttft_s: Any, gaps_s: Any, start_s: 
     """Its times on one clock; None for one that was not measured. Raises WrongEntryError for what is no time."""
     start_s = OPEN_JSON.value(float, start_s, "start_times")
     first_s = start_s + ttft_s if (ttft_s := OPEN_JSON.value(float | None, ttft_s, "ttfts")) else None
-    gaps_s = OPEN_JSON.value(tuple[float, ...] | None, gaps_s, "itls")
+    gaps_s = OPEN_JSON.value(tuple[Seconds, ...] | None, gaps_s, "itls")
     last_s = None if first_s is None or (output and output > 1 and not gaps_s) else first_s + sum(gaps_s or ())
     names = ("input_toks", "output_toks", "queued_ts", "first_token_ts", "last_token_ts")
     return dict(zip(names, (prompt, output, start_s, first_s, last_s), strict=True))

@@ -189,6 +189,16 @@ def test_a_duration_tells_times_of_another_unit(tmp_path: Path, scaled: tuple[st
         measured_run(path)
 
 
+def test_requests_that_a_benchmark_did_not_complete_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "bench.json"
+    for completed, doubts in ((20, ()), (15, ("20 requests have times and no error, and completed says 15",))):
+        path.write_text(json.dumps({**BENCHMARK, "completed": completed}), encoding="utf-8")
+        assert measured_run(path).doubts == doubts
+    path.write_text(json.dumps({**BENCHMARK, "itls": [[0.1, 0.1, -0.1, 0.1]] * 20}), encoding="utf-8")
+    with pytest.raises(WorkloadError, match=r"request 0: itls\[2\]: want seconds, at least 0"):
+        measured_run(path)
+
+
 @pytest.mark.parametrize("name", BENCHMARK)
 def test_lists_of_unequal_length_are_refused(tmp_path: Path, name: str) -> None:
     path = tmp_path / "bench.json"
