@@ -209,25 +209,19 @@ class Batch:
                 return self._plan_decode_only(num_padding_rows)
             return self._decode_only
         group = group or self.all_layers
-        plan = IterationPlan(
-            decode=self._decode or self.decode,
-            passes=(made(LayerPass, (group, rows)),) if group is self.all_layers else self._passes(rows, group),
-            finishing=self._finishing(rows) if group.stop == self.num_layers else (),
-            num_padding_rows=num_padding_rows,
+        return IterationPlan(
+            self._decode or self.decode,
+            (made(LayerPass, (group, rows)),) if group is self.all_layers else self._passes(rows, group),
+            self._finishing(rows) if group.stop == self.num_layers else (),
+            tuple(self._dropped),
+            num_padding_rows,
         )
-        if self._dropped:
-            plan.dropped = tuple(self._dropped)
-        return plan
 
     def _plan_decode_only(self, num_padding_rows: int) -> IterationPlan | None:
         if not self.running:
             return None
-        plan = IterationPlan(
-            decode=self._decode or self.decode, passes=self.no_prefill, num_padding_rows=num_padding_rows
-        )
-        if self._dropped:
-            plan.dropped = tuple(self._dropped)
-        elif not num_padding_rows:
+        plan = IterationPlan(self._decode or self.decode, self.no_prefill, (), tuple(self._dropped), num_padding_rows)
+        if not self._dropped and not num_padding_rows:
             self._decode_only = plan
         return plan
 
@@ -343,7 +337,11 @@ class Batch:
 
     def _stop(self, member: BatchMember) -> None:
         """It runs no more, and keeps its slot and blocks."""
-        member.num_blocks = self.blocks_of(member)
+        if self.running.pop(member.id, None) is None:
+            self.in_flight.pop(member.id, None)
+            return
+        member.num_blocks = self.blocks.decoding(self._rows_of(member))
+        self._decode = self._decode_only = None
         if member.grows_from_step is not None:
             remainder = member.grows_from_step % self.blocks.block_size_tokens
             del self._growing[remainder][member.id]
@@ -353,10 +351,6 @@ class Batch:
                 self.num_growing[remainder] -= self.blocks.num_windowed
                 self.fills.remove(member.fills_at_step, member)
                 member.fills_at_step = None
-        if self.running.pop(member.id, None) is None:
-            self.in_flight.pop(member.id, None)
-        else:
-            self._decode = self._decode_only = None
 
     def _free(self, member: BatchMember) -> None:
         self.blocks.release(member, member.num_blocks)

@@ -63,7 +63,7 @@ class LayerPass(NamedTuple):
         return sum(row.num_tokens for row in self.prefill)
 
 
-@dataclass(slots=True, kw_only=True)  # not frozen: that makes it take three times as long to make one
+@dataclass(slots=True)  # neither frozen nor kw_only: each makes it take three times as long to make one
 class IterationPlan:
     """What one iteration runs: every decode row through all passes, each prefill row through those that name it.
 
@@ -86,7 +86,7 @@ class IterationPlan:
         return max((item.num_prefill_tokens for item in self.passes), default=0)
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class IterationOutcome:
     """What an iteration cost and gave.
 

@@ -129,23 +129,26 @@ class IterationLog:
 def prefill_work(plan: IterationPlan) -> tuple[int, int, int]:
     """Returns a plan's num_prefill_tokens, num_prefill_layers and num_prefill_pairs (IterationLog)."""
     num_tokens = num_layers = num_pairs = 0
-    for group, rows in plan.passes:
+    for (first, stop), rows in plan.passes:
         if rows:
-            pass_tokens = 0
-            for _, _, number in rows:
-                pass_tokens += number
+            pass_tokens, pass_pairs = _tokens_and_pairs(rows)
             if pass_tokens > num_tokens:
-                num_tokens, num_pairs = pass_tokens, prefill_pairs(rows)
-            num_layers += group.stop - group.first
+                num_tokens, num_pairs = pass_tokens, pass_pairs
+            num_layers += stop - first
     return num_tokens, num_layers, num_pairs
 
 
 def prefill_pairs(rows: Sequence[PrefillRow]) -> int:
     """Over the tokens of these rows, how many each attends to, itself counted."""
-    num_pairs = 0
+    return _tokens_and_pairs(rows)[1]
+
+
+def _tokens_and_pairs(rows: Sequence[PrefillRow]) -> tuple[int, int]:
+    num_tokens = num_pairs = 0
     for _, first, number in rows:
+        num_tokens += number
         num_pairs += number * (2 * first + number + 1) // 2
-    return num_pairs
+    return num_tokens, num_pairs
 
 
 def merged(logs: Sequence[IterationLog]) -> IterationLog:

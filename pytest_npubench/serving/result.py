@@ -51,15 +51,15 @@ def record_of(member: BatchMember, start_s: Sequence[float], token_times_s: Sequ
     """Returns the request's times: start_s of the log of the device that prefilled it, and those of its tokens."""
     request = member.request
     return RequestRecord(
-        arrival_s=request.arrival_s,
-        token_times_s=token_times_s,
-        id=request.id,
-        prompt_tokens=request.prompt_tokens,
-        output_tokens=request.output_tokens,
-        dispatched_s=member.dispatched_s,
-        scheduled_s=None if member.scheduled_at is None else start_s[member.scheduled_at],
-        num_preemptions=member.num_preemptions,
-        tokens=tuple(member.tokens) if member.tokens else (),
+        request.arrival_s,
+        token_times_s,
+        request.id,
+        request.prompt_tokens,
+        request.output_tokens,
+        member.dispatched_s,
+        None if member.scheduled_at is None else start_s[member.scheduled_at],
+        member.num_preemptions,
+        tokens=tuple(member.tokens),
     )
 
 

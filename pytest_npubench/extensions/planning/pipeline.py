@@ -52,7 +52,7 @@ class Pipeline:
     def wake(self, at_s: float) -> None:
         self._ready_s = [at_s if ready_s == math.inf else ready_s for ready_s in self._ready_s]
 
-    def step(self, until_s: float, *, expects_more: bool) -> None:
+    def step(self, until_s: float, expects_more: bool) -> None:
         """The next micro-batch's iteration is done, and its next one is planned and goes through the stages."""
         del until_s
         now_s = self.free_s

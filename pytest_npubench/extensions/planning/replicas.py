@@ -47,19 +47,20 @@ class Replica:
     """One copy: its policy, its device, what was sent to it and what it has run; the watch is that of all copies."""
 
     def __init__(self, scheduler: Scheduler, executor: VirtualExecutor, watch: SloWatch | None = None) -> None:
-        self.scheduler, self.executor, self._watch = scheduler, executor, watch
+        self.scheduler, self.executor, self.watch = scheduler, executor, watch
+        self.batch = scheduler.batch
         self.is_steady = getattr(scheduler, "is_steady", False)
         self.log = StretchLog()
         self.sent: deque[ServingRequest] = deque()
 
     @property
     def load(self) -> int:
-        batch = self.scheduler.batch
+        batch = self.batch
         return WAITING_WEIGHT * (len(self.sent) + len(batch.waiting)) + len(batch.admitted)
 
     @property
     def num_cached_tokens(self) -> int:
-        blocks = self.scheduler.batch.blocks
+        blocks = self.batch.blocks
         return blocks.num_cached_tokens if isinstance(blocks, SharedBlocks) else 0
 
     def send(self, request: ServingRequest) -> None:
@@ -67,7 +68,7 @@ class Replica:
 
     def plan(self, noticed_s: float, now_s: float, expects_more: bool) -> IterationPlan | None:
         """The plan of an iteration that starts now, with the requests that had arrived when it was planned."""
-        batch, sent = self.scheduler.batch, self.sent
+        batch, sent = self.batch, self.sent
         while sent and sent[0].arrival_s <= noticed_s:
             request = sent.popleft()
             batch.add(request, now_s)
@@ -77,25 +78,23 @@ class Replica:
         return self.scheduler.plan()
 
     def ran(self, plan: IterationPlan, outcome: IterationOutcome, start_s: float, end_s: float) -> None:
-        batch = self.scheduler.batch
+        batch = self.batch
         num_running, num_waiting = len(batch.admitted) - len(batch.lingering), len(batch.waiting)
         self.log.append(start_s, end_s, plan, outcome, num_running=num_running, num_waiting=num_waiting)
-        self.complete(plan, start_s, end_s)
+        if self.watch:
+            self.watch.ran(batch, plan, start_s, end_s)
+        batch.complete(plan)
+        self.end()
+
+    def end(self) -> None:
+        for member in self.batch.take_ended():
+            self.executor.end(member.id)
 
     def rest(self) -> None:
         """Nothing was planned: who ended frees what it holds, and who was preempted holds nothing on the device."""
-        self.scheduler.batch.end_lingering()
-        for request in self.scheduler.batch.take_dropped():
+        self.batch.end_lingering()
+        for request in self.batch.take_dropped():
             self.executor.drop(request)
-
-    def complete(self, plan: IterationPlan, start_s: float, end_s: float) -> None:
-        batch = self.scheduler.batch
-        if self._watch:
-            self._watch.ran(batch, plan, start_s, end_s)
-        batch.complete(plan)
-        if batch.ended:
-            for member in batch.take_ended():
-                self.executor.end(member.id)
 
 
 class Pace(Protocol):
@@ -112,7 +111,7 @@ class Pace(Protocol):
         """Something was sent to one of them."""
         ...
 
-    def step(self, until_s: float, *, expects_more: bool) -> None:
+    def step(self, until_s: float, expects_more: bool) -> None:
         """Plans an iteration, or several that start before until_s and only decode."""
         ...
 
@@ -132,37 +131,42 @@ class _Pace:
         if self.free_s == math.inf:
             self.free_s = max(at_s, self._last_end_s)
 
-    def step(self, until_s: float, *, expects_more: bool) -> None:
+    def step(self, until_s: float, expects_more: bool) -> None:
         """An iteration, or several that only decode, until something that was or will be sent may be noticed."""
         start_s, planned_s, replica = self.free_s, self._planned_s, self.replicas[0]
         plan = replica.plan(start_s if planned_s is None else planned_s, start_s, expects_more)
         if plan is None:
             self._rest()
             return
-        batch, stretch = replica.scheduler.batch, None
+        batch, stretch = replica.batch, None
         if replica.is_steady and plan.passes is batch.no_prefill:
             if replica.sent:
                 until_s = start_s
             most = num_steady(batch) if until_s > start_s and not (batch.lingering and batch.waiting) else 1
             stretch = replica.executor.run_decode(plan, start_s, until_s, most)
+        num_running, num_waiting = len(batch.admitted) - len(batch.lingering), len(batch.waiting)
         if stretch is None:
             outcome = replica.executor.run(plan)
             end_s = start_s + (outcome.duration_s or 0.0)
-            replica.ran(plan, outcome, start_s, end_s)
+            replica.log.append(start_s, end_s, plan, outcome, num_running=num_running, num_waiting=num_waiting)
         else:
-            num_running = len(batch.admitted) - len(batch.lingering)
-            replica.log.add_decode(stretch, start_s, len(plan.decode), num_running, len(batch.waiting))
             end_s = stretch.end_s
+            replica.log.add_decode(stretch, start_s, len(plan.decode), num_running, num_waiting)
             if stretch.number > 1:
                 pass_over(batch, stretch.number - 1)
-                start_s = stretch.last_start_s(start_s)
-            replica.complete(plan, start_s, end_s)
-        self._ended(start_s, end_s)
-
-    def _ended(self, start_s: float, end_s: float) -> None:
+                if self._is_asynchronous or replica.watch:
+                    start_s = stretch.last_start_s(start_s)
+        if replica.watch:
+            replica.watch.ran(batch, plan, start_s, end_s)
+        batch.complete(plan)
+        if batch.ended:
+            replica.end()
         self.free_s = end_s
         if self._is_asynchronous:
-            self._planned_s = (start_s + end_s) / 2 if self._is_stamped else start_s
+            self._planned_s = self._noticed_s(start_s, end_s)
+
+    def _noticed_s(self, start_s: float, end_s: float) -> float:
+        return (start_s + end_s) / 2 if self._is_stamped else start_s
 
     def _rest(self) -> None:
         """There is nothing to run; what came since the last plan was made is noticed at once, and who ended."""
@@ -180,7 +184,7 @@ class _LockStep(_Pace):
         super().__init__(replicas, **how)
         self._run = run
 
-    def step(self, until_s: float, *, expects_more: bool) -> None:
+    def step(self, until_s: float, expects_more: bool) -> None:
         del until_s
         now_s, planned_s = self.free_s, self._planned_s
         noticed_s = now_s if planned_s is None else planned_s
@@ -195,7 +199,9 @@ class _LockStep(_Pace):
                 replica.ran(plan, outcome, now_s, end_s)
             else:
                 replica.rest()
-        self._ended(now_s, end_s)
+        self.free_s = end_s
+        if self._is_asynchronous:
+            self._planned_s = self._noticed_s(now_s, end_s)
 
 
 def serve_replicas(
@@ -236,13 +242,13 @@ def serve_at_their_pace(
     for replica in replicas:
         check_scheduler(replica.scheduler, replica.executor, requests)
     for request in requests:
-        _advance(paces, request.arrival_s, watch, expects_more=True)
+        _advance(paces, request.arrival_s, watch, True)
         if watch and watch.is_lost:
             break
         chosen = min(replicas, key=lambda replica: replica.load) if len(replicas) > 1 else replicas[0]
         chosen.send(request)
         pace_of[id(chosen)].wake(request.arrival_s)
-    _advance(paces, math.inf, watch, expects_more=False)
+    _advance(paces, math.inf, watch, False)
     for replica in replicas:
         if watch and watch.is_lost:
             end_unfinished(replica.scheduler.batch, replica.executor)
@@ -269,7 +275,7 @@ def serve_at_their_pace(
     )
 
 
-def _advance(paces: Sequence[Pace], until_s: float, watch: SloWatch | None, *, expects_more: bool) -> None:
+def _advance(paces: Sequence[Pace], until_s: float, watch: SloWatch | None, expects_more: bool) -> None:
     """Start all iterations that start before then, in order of time, unless the SLO is lost."""
     pace, are_several = paces[0], len(paces) > 1
     while not (watch and watch.is_lost):
@@ -277,4 +283,4 @@ def _advance(paces: Sequence[Pace], until_s: float, watch: SloWatch | None, *, e
             pace = min(paces, key=lambda candidate: candidate.free_s)
         if pace.free_s >= until_s:
             return
-        pace.step(until_s, expects_more=expects_more)
+        pace.step(until_s, expects_more)

@@ -21,7 +21,7 @@ from pytest_npubench.errors import MeasurementError
 from pytest_npubench.serving.metrics.stored_times import StoredTimes
 
 
-@dataclass(slots=True, kw_only=True)  # not frozen, as iteration.IterationPlan
+@dataclass(slots=True)  # as iteration.IterationPlan
 class RequestRecord:
     """What happened to one request. Seconds on one clock; None where a time point does not exist.
 

@@ -241,14 +241,9 @@ class VirtualExecutor:
 
     def outcome(self, duration_s: float, activations: int, *, padded_activations: int) -> IterationOutcome:
         """Of the plan whose work was asked for last."""
-        return IterationOutcome(
-            duration_s=duration_s,
-            expert_activations=activations,
-            padded_expert_activations=padded_activations,
-            expert_load_bytes=activations * self._expert_bytes,
-            kv_bytes=int(self._kv_bytes()),
-            hidden_bytes=int(self._tokens.hidden_tokens * self._hidden_bytes),
-        )
+        kv_bytes, hidden_bytes = int(self._kv_bytes()), int(self._tokens.hidden_tokens * self._hidden_bytes)
+        expert_bytes = activations * self._expert_bytes
+        return IterationOutcome(duration_s, {}, activations, padded_activations, expert_bytes, kv_bytes, hidden_bytes)
 
     def _activations(self, layers: LayerPass, num_rows: int, padding: int) -> tuple[int, int]:
         """Distinct experts over these layers, without and with the padding rows."""

@@ -128,7 +128,8 @@ class HeldTokens:
         """Free all that a request holds; nothing happens where it holds nothing."""
         if self._cached:
             self._cached.pop(request, None)
-        self._passed.pop(request, None)
+        if self._passed:
+            self._passed.pop(request, None)
         if request in self._origins:
             self.token_layers -= self._leave(request) * self._num_layers
             self._decoding = None  # the next batch differs, whatever tuple it comes in
@@ -154,7 +155,8 @@ class HeldTokens:
 
     def _join(self, request: int) -> None:
         context = self._contexts.pop(request, None)
-        self._passed.pop(request, None)
+        if self._passed:
+            self._passed.pop(request, None)
         layers = self._prefilled.pop(request, 0)
         if context is None or layers != context * self._num_layers:
             raise MeasurementError(

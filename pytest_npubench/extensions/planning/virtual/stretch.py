@@ -50,7 +50,8 @@ def num_steady(batch: Batch) -> int:
     """How many iterations that only decode may follow one another from this one on, for which there is room, before a
     request ends or lacks a block."""
     blocks = batch.blocks
-    most, num_free = min(batch.finishes.first, batch.fills.first) - batch.step, blocks.num_free
+    first, fills = batch.finishes.first, batch.fills.first
+    most, num_free = (first if first < fills else fills) - batch.step, blocks.num_free
     # a row takes a block of each group at most in as many steps as a block has tokens
     at_most = len(batch.running) * (blocks.num_full + blocks.num_windowed) * (most // blocks.block_size_tokens + 1)
     if at_most <= num_free or _blocks_of_steps(batch, most) <= num_free:
