@@ -92,7 +92,9 @@ class Batch:
 
     def add(self, request: ServingRequest, now_s: float) -> None:
         """The request has arrived and waits."""
-        self.members[request.id] = member = BatchMember.of(request, now_s)
+        self.members[request.id] = member = BatchMember(
+            request, now_s, request.id, request.prompt_tokens, request.output_tokens
+        )
         self.waiting.append(member)
 
     def make_room(self) -> None:

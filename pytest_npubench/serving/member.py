@@ -39,10 +39,6 @@ class BatchMember:
     tokens: list[int] = field(default_factory=list)
     num_preemptions: int = 0
 
-    @staticmethod
-    def of(request: ServingRequest, dispatched_s: float) -> BatchMember:
-        return BatchMember(request, dispatched_s, request.id, request.prompt_tokens, request.output_tokens)
-
     @property
     def peak_kv_tokens(self) -> int:
         """Counts tokens alike before and after a preemption: what moves into the prompt no longer remains."""

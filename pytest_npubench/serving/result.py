@@ -40,10 +40,7 @@ def records_of(members: Iterable[BatchMember], log: IterationLog) -> tuple[Reque
     # in order up to a finite one they all are, and so are a request's
     is_ordered = bool((ends_s[1:] >= ends_s[:-1]).all()) and (not end_s or end_s[-1] < math.inf)
     return tuple(
-        [
-            record_of(member, start_s, StoredTimes(_taken(member.segments, end_s), is_ordered=is_ordered))
-            for member in members
-        ]
+        [record_of(member, start_s, StoredTimes(_taken(member.segments, end_s), is_ordered)) for member in members]
     )
 
 

@@ -18,7 +18,7 @@ class StoredTimes(Sequence[float]):
 
     __slots__ = ("is_ordered", "stored")
 
-    def __init__(self, times_s: Times, *, is_ordered: bool = False) -> None:
+    def __init__(self, times_s: Times, is_ordered: bool = False) -> None:
         self.stored = times_s
         self.is_ordered = is_ordered
 

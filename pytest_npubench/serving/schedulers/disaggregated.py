@@ -59,13 +59,11 @@ class DecodeSide(Batch):
 
     def reserve(self, arriving: BatchMember) -> bool:
         """Blocks for all of a request of the prefill side; False: not now."""
-        self.waiting.append(BatchMember.of(arriving.request, arriving.dispatched_s))
-        member = self.admit_next(whole=True)
-        if member is None:
-            self.waiting.clear()
-            return False
-        self.members[member.id] = member
-        return True
+        self.add(arriving.request, arriving.dispatched_s)
+        if self.admit_next(whole=True) is not None:
+            return True
+        del self.members[self.waiting.pop().id]
+        return False
 
     def join(self, request: int) -> None:
         """Lets a request decode from the next iteration on: its keys and values are here."""

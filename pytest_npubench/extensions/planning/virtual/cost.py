@@ -107,17 +107,18 @@ class CostModel:
 
     def seconds(self, work: StepWork) -> float:
         """The passes one after the other, the vocabulary's projection and the host (step_cost.StepCost)."""
-        _, rows, context, window, num_sampled, expert_rows, _, _ = work
-        passes_s = 0.0
-        for first, stop, prefill, activations in work.passes:
+        passes, rows, context, window, num_sampled, expert_rows, _, _ = work
+        passes_s, layers_s, has_windows = 0.0, self.layers_s, self.window is not None
+        for first, stop, prefill, activations in passes:
             # gpt-oss: a window in layers 0, 2, 4, ...
-            layers = stop - first, 0 if self.window is None else (stop + 1) // 2 - (first + 1) // 2
-            passes_s += sum(self.layers_s(layers, rows, context, window, prefill, activations, expert_rows))
+            windowed = (stop + 1) // 2 - (first + 1) // 2 if has_windows else 0
+            passes_s += sum(layers_s(stop - first, windowed, rows, context, window, prefill, activations, expert_rows))
         return self.iteration_s + self.sampling_s(num_sampled) + passes_s
 
     def layers_s(
         self,
-        num_layers: tuple[int, int],
+        layers: int,
+        windowed: int,
         rows: int,
         context_tokens: float,
         window_tokens: float,
@@ -125,10 +126,9 @@ class CostModel:
         activations: float,
         expert_rows: float,
     ) -> tuple[float, float, float, float, float, float]:
-        """Seconds of so many layers, and so many with a window among them, by kind of work: what every row takes,
+        """Seconds of so many layers, of which `windowed` have a window, by kind of work: what every row takes,
         attention, experts, rows moved, links, and what is fixed. Decode rows read context_tokens in all (window_tokens
         in a layer with a window) beside the prefill rows; so many experts are activated over these layers."""
-        layers, windowed = num_layers
         attention_s = ((layers - windowed) * context_tokens + windowed * window_tokens) * self.context_s
         if self.index_read_s or self.state_move_s:
             attention_s += layers * self._index_and_state_s(rows, context_tokens, prefill)

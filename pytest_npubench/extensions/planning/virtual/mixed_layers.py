@@ -56,9 +56,10 @@ class MixedCost:
             with_experts = sum(number for kind, number in pairs if kind.cost.expert_read_s)
             for kind, number in pairs:
                 if number:
-                    cost, layers = kind.cost, (number, 0 if kind.cost.window is None else number)
+                    cost, windowed = kind.cost, 0 if kind.cost.window is None else number
                     activated = activations * number / with_experts if cost.expert_read_s else 0
-                    seconds += sum(cost.layers_s(layers, rows, context, window, prefill, activated, expert_rows))
+                    layer_rows = rows, context, window, prefill, activated, expert_rows
+                    seconds += sum(cost.layers_s(number, windowed, *layer_rows))
         return seconds
 
 

@@ -38,7 +38,7 @@ _stretch = Struct(f"{len(SAME + OF_STRETCH)}d").pack
 class StretchLog(IterationLog):
     """An IterationLog that nothing is appended to once a column was read."""
 
-    def __init__(self) -> None:  # the columns are not there before __getattr__ makes them
+    def __init__(self) -> None:
         self._single = bytearray()  # rows of doubles: a list of tuples takes four times the memory
         self._stretches = bytearray()
         self._energies: list[tuple[int, float]] = []  # by index, where they are known
@@ -48,9 +48,8 @@ class StretchLog(IterationLog):
     def __len__(self) -> int:
         return self._num_iterations
 
-    def __getattr__(self, name: str) -> Any:
-        if name not in COLUMNS:
-            raise AttributeError(name)
+    def column(self, name: str) -> Any:
+        """Makes a column of COLUMNS."""
         column: Any
         if name in MAYBE_UNKNOWN:
             column = [None] * len(self)
@@ -59,7 +58,6 @@ class StretchLog(IterationLog):
         else:
             column = array("d" if name in TIMES else "q")
             column.frombytes(self._table.column(name).data.cast("B"))
-        setattr(self, name, column)
         return column
 
     def append(
@@ -74,6 +72,7 @@ class StretchLog(IterationLog):
     ) -> None:
         """One iteration more, as it was planned."""
         index = self._num_iterations
+        num_tokens, num_layers, num_pairs = prefill_work(plan)
         self._single += _single(
             index,
             start_s,
@@ -83,7 +82,9 @@ class StretchLog(IterationLog):
             num_waiting,
             outcome.kv_bytes,
             outcome.hidden_bytes,
-            *prefill_work(plan),
+            num_tokens,
+            num_layers,
+            num_pairs,
             outcome.expert_activations,
             outcome.padded_expert_activations,
             outcome.expert_load_bytes,
@@ -119,6 +120,21 @@ class StretchLog(IterationLog):
     @cached_property
     def _table(self) -> _Table:
         return _Table(_rows(self._single, SAME + OF_SINGLE), _rows(self._stretches, SAME + OF_STRETCH), self._apart)
+
+
+class _Column:
+    """Makes a log's column when it is first read. A __getattr__ would slow down every other look-up."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, log: StretchLog, owner: type) -> Any:
+        column = log.__dict__[self._name] = log.column(self._name)
+        return column
+
+
+for _name in COLUMNS:
+    setattr(StretchLog, _name, _Column(_name))
 
 
 def _rows(doubles: bytearray, names: tuple[str, ...]) -> Floats:

@@ -37,5 +37,5 @@ def pass_cost(
     windowed = len([layer for layer in range(first, stop) if costs.window is not None and layer % 2 == 0])
     layers = stop - first, windowed
     return PassCost(
-        *costs.layers_s(layers, decode_rows, context_tokens, window_tokens, prefill, activations, expert_rows)
+        *costs.layers_s(*layers, decode_rows, context_tokens, window_tokens, prefill, activations, expert_rows)
     )
