@@ -219,12 +219,14 @@ def test_the_commit_that_became_slower(call: Run, stage: Stage) -> None:
 
 @pytest.mark.soak
 def test_real_measurements_of_a_callable(call: Run, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls that sleep: where another program shares the core, quartiles of ones that compute scatter by a third from
+    process to process, and 40 pairs may not decide whether a release has the planted 50 %."""
     monkeypatch.delenv("PYTHONPATH")
-    stage.releases(**{f"v1_{number}": f"COUNT = {20_000 if number < 2 else 30_000}" for number in range(4)})
+    stage.releases(**{f"v1_{number}": f"SECONDS = {0.002 if number < 2 else 0.003}" for number in range(4)})
     Path("pytest.ini").write_text("[pytest]\n")
     Path("test_planted.py").write_text(
-        "import planted, pytest\n\n\n@pytest.mark.cpu\n@pytest.mark.npubench(rounds=100)\ndef test_sum(npubench):\n"
-        "    npubench(lambda: sum(range(planted.COUNT)))\n"
+        "import planted, pytest, time\n\n\n@pytest.mark.cpu\n@pytest.mark.npubench(rounds=100)\n"
+        "def test_sleep(npubench):\n    npubench(lambda: time.sleep(planted.SECONDS))\n"
     )
     options = ["--npubench-other-load=1", "--npubench-lock-timeout=60", "test_planted.py"]
     answer = call(*PACKAGE, "1.0..1.3", "--", *options)
