@@ -48,7 +48,7 @@ class CallTiming:
     same clock, which is not subtracted. `disturbed` says why these samples, the last of several attempts, should not
     count; is_partly_disturbed: an attempt before these was disturbed. state is the device's meanwhile. `result` is what
     the first call returned. python_peak_bytes and device_peak_bytes are the most that a call added, None where nobody
-    asked or nothing counts them.
+    asked or nobody can tell; no_device_peak says why.
     """
 
     samples_s: tuple[float, ...]
@@ -62,6 +62,7 @@ class CallTiming:
     result: Any = None
     python_peak_bytes: int | None = None
     device_peak_bytes: int | None = None
+    no_device_peak: str = ""
 
 
 def time_callable(
@@ -115,17 +116,21 @@ def time_callable(
             )
         if memory is None or memory_before is None:
             return timing
-        device_peak_bytes = _added_bytes(memory_before, memory())
+        added = _added_bytes(memory_before, memory())
+        device_peak_bytes, why = (None, added) if isinstance(added, str) else (added, "")
         with no_instrumentation():
-            return replace(timing, python_peak_bytes=call.peak_bytes(), device_peak_bytes=device_peak_bytes)
+            peak_bytes = call.peak_bytes()
+        return replace(timing, python_peak_bytes=peak_bytes, device_peak_bytes=device_peak_bytes, no_device_peak=why)
 
 
-def _added_bytes(before: tuple[int | None, int | None], after: tuple[int | None, int | None]) -> int | None:
-    """Returns by how much the peak exceeds what was in use before, each as (in use, peak); None where nothing counts
-    them, and where the process had needed as much earlier: the peak then says nothing of these calls."""
+def _added_bytes(before: tuple[int | None, int | None], after: tuple[int | None, int | None]) -> int | str:
+    """Returns by how much the peak exceeds what was in use before, each as (in use, peak); in words why nobody can tell
+    where nothing counts them, and where the peak did not rise: it then says nothing of these calls."""
     (used_bytes, earlier_bytes), peak_bytes = before, after[1]
-    if used_bytes is None or earlier_bytes is None or peak_bytes is None or peak_bytes <= earlier_bytes:
-        return None
+    if used_bytes is None or earlier_bytes is None or peak_bytes is None:
+        return "nothing counts this device's memory"
+    if peak_bytes <= earlier_bytes:
+        return "jax's count did not rise: an earlier call needed as much, or the memory is not jax's"
     return peak_bytes - used_bytes
 
 

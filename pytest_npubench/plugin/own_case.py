@@ -216,7 +216,9 @@ def _judge(samples: Samples, limits: CallableLimits, timing: CallTiming) -> Judg
     )
     return Judgement(
         verdict=_verdict(gates, timing),
-        what="one call" if timing.iterations == 1 else f"one call, mean of {timing.iterations}",
+        what="one call"
+        + (f", mean of {timing.iterations}" if timing.iterations > 1 else "")
+        + (f"; device_peak_bytes unavailable: {timing.no_device_peak}" if timing.no_device_peak else ""),
         metrics=(
             Metric(name="call_s", unit="s", value=samples.median_s, samples=samples.samples_s),
             *(

@@ -73,11 +73,16 @@ def test_a_callable_that_raises_or_uses_tracemalloc_leaves_nothing_traced():
     ("before", "after", "expected"),
     [
         ((300, 600), (300, 800), 500),
-        ((300, 800), (300, 800), None),  # the process had needed as much before
-        ((None, None), (None, None), None),
-        ((None, 600), (None, 800), None),
+        (
+            (300, 800),
+            (300, 800),
+            "jax's count did not rise: an earlier call needed as much, or the memory is not jax's",
+        ),
+        ((None, None), (None, None), "nothing counts this device's memory"),
+        ((None, 600), (None, 800), "nothing counts this device's memory"),
     ],
 )
 def test_a_device_s_peak_is_what_these_calls_added_where_they_raised_it(before, after, expected):
     counts = iter((before, after))
-    assert timed(list, memory=lambda: next(counts)).device_peak_bytes == expected
+    timing = timed(list, memory=lambda: next(counts))
+    assert (timing.device_peak_bytes or timing.no_device_peak) == expected
