@@ -123,6 +123,8 @@ OUR_PATTERN = r"ttft_mean_s\W+([\d.]+) ms[^\0]*tbt_mean_s\W+([\d.]+) ms"
 GAPS = "{0} and {1} ms"
 PREFIX = "; sent \"len(__import__('os').path.commonprefix([s['prompt'] for s in sent]))\""
 HELP = "pytest --help"
+ASV = "asv machine --yes; ASV_PYTHONPATH=$PWD asv run -E existing -q"
+ASV_RUN = f"{ASV} -b time_work --set-commit-hash $(git rev-parse HEAD)"
 Trial = tuple[
     str, str, str
 ]  # a shell script, a pattern, the cell where its output has the pattern; else the cell is "no"
@@ -152,7 +154,7 @@ TRIALS: dict[str, dict[str, Trial]] = {
             "3 passed",
             "not run: its runner",
         ),
-        "asv": ("asv machine --yes; PYTHONPATH=. asv run -E existing -q -b peakmem", r"\d+(\.\d+)?M", "yes"),
+        "asv": (f"{ASV} -b peakmem", r"\d+(\.\d+)?M", "yes"),
         "ReFrame": ("reframe --help", "peak", "yes"),
         OURS: (
             "sed -i 's/rounds=300/rounds=9, memory=True/' test_ours.py; mine --npubench-journal j; npubench show -v j",
@@ -170,6 +172,56 @@ TRIALS: dict[str, dict[str, Trial]] = {
         ),
         "ReFrame": ("reframe --help", "bisect", "yes"),
         OURS: ("npubench bisect --commits c4..c8 -- test_ours.py -k third --npubench-other-load 1", "between", "yes"),
+    },
+    "a static site of the history": {
+        "pytest-benchmark": ("py.test-benchmark --help", "site|html|publish", "yes"),
+        "pytest-codspeed": (HELP, "codspeed-(site|html)", "yes"),
+        "asv": (f"{ASV_RUN}; asv publish; ls html", "index.html", "yes"),
+        "ReFrame": ("reframe --help", "html|publish", "yes"),
+        OURS: ("mine --npubench-history h.db; npubench site h.db -o out; ls out", "index.html", "yes"),
+    },
+    "results as": {
+        "pytest-benchmark": (
+            "pytest -q test_theirs.py --benchmark-json out.json; py.test-benchmark compare out.json --csv out.csv; ls",
+            r"out.csv\s+out.json",
+            "CSV, JSON",
+        ),
+        "pytest-codspeed": (
+            "pytest -q --codspeed --codspeed-mode=walltime test_theirs.py; find . -name '*.json'",
+            r"codspeed\S*\.json",
+            "JSON",
+        ),
+        "asv": (f"{ASV_RUN}; ls results/*", r"\w{8}-existing\S+\.json", "JSON"),
+        "ReFrame": (
+            "for c in first second third; do echo median 1 > $c.txt; done; "
+            "reframe -c check.py -r --report-file out.json --report-junit out.xml; "
+            "reframe --list-stored-sessions --table-format csv > out.csv; ls -s out.*",
+            r"[1-9]\d* out.csv\s+\d+ out.json\s+\d+ out.xml",
+            "CSV, JSON, JUnit",
+        ),
+        OURS: (
+            "mine --npubench-journal j --npubench-openmetrics out.om --junit-xml out.xml; "
+            "for f in csv html json markdown; do npubench show j --$f -o out.$f; done; ls",
+            r"out.csv\s+out.html\s+out.json\s+out.markdown\s+out.om\s+out.xml",
+            "CSV, HTML, JSON, Markdown, OpenMetrics, JUnit",
+        ),
+    },
+    "results of a load as": {
+        "GuideLLM": (
+            "serve; guide $LINES --output kind=csv,path=out.csv --output kind=html,path=out.html; ls",
+            r"out.csv\s+out.html\s+out.json",
+            "CSV, HTML, JSON",
+        ),
+        "AIPerf": (
+            "serve; air $AIR; ls out; aiperf profile --help",
+            r"csv[^\0]*jsonl[^\0]*otel-url",
+            "CSV, JSON; its help has OTLP",
+        ),
+        OURS: (
+            "serve; ours --rate 5 --json --requests-out out.jsonl; ls",
+            r'"unit"[^\0]*out.jsonl',
+            "JSON; its requests as JSONL",
+        ),
     },
     "mean TTFT and gap of the server": {
         "GuideLLM": (f"serve; guide $LINES; {READ['GuideLLM']}", r"read (\S+) (\S+)", GAPS),
