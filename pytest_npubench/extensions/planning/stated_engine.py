@@ -8,15 +8,20 @@ read, whatever that changes".
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from math import ceil
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Meta
 
 from pytest_npubench.core.record_reader import OPEN_JSON, WrongEntryError, at_least, key, keys_of
 from pytest_npubench.errors import WorkloadError
+
+if TYPE_CHECKING:
+    from pytest_npubench.engines.kv_capacity import KvGroups
 
 BLOCK_TOKENS = 16  # vLLM's default
 ENGINE_TABLES = ("engine_kwargs", "engine_args", "kv_cache", "cache_config")
@@ -26,14 +31,15 @@ RESOLVED = "resolved_config"
 RESOLVED_TABLES = ("model_config", "parallel_config", "scheduler_config", "cache_config")
 SAME = {
     "cache_dtype": "kv_cache_dtype",
+    "max_seq_len": "max_model_len",
     "kv_cache_size_tokens": "num_kv_tokens",
     "chunked_prefill_enabled": "enable_chunked_prefill",
 }
 """Settings that have another name as they are resolved, or in an older log."""
 OF_RUNS = """schema_version model model_name model_id model_tag served_model_name tokenizer tokenizer_id tokenizer_mode
-    revision code_revision tokenizer_revision vllm_version engine date time timestamp host hostname port gpu gpu_name
+    revision code_revision tokenizer_revision engine date time timestamp host hostname port gpu gpu_name
     hardware notes workload dataset num_requests dataset_path dataset_hash started_at finished_at tick_seconds seed
-    load_format load_config download_dir trust_remote_code skip_tokenizer_init max_model_len max_seq_len swap_space
+    load_format load_config download_dir trust_remote_code skip_tokenizer_init swap_space
     instance_id model_weights hf_config hf_text_config config_format runner convert api_key uvicorn_log_level"""
 # what is written of a run, and what is done with its answers
 _OF_ANSWERS = """disable_log_stats disable_log_requests enable_log_requests observability_config profiler_config
@@ -99,12 +105,29 @@ class EngineArguments:
     block_tokens: Tokens | None = field(default=None, metadata=key("block_size"))
     is_asynchronous: bool | None = field(default=None, metadata=key("async_scheduling"))
     keeps_windows: bool | None = field(default=None, metadata=key("disable_hybrid_kv_cache_manager"))
+    context_tokens: int | None = field(default=None, metadata=key("max_model_len"))
+    version: str | None = field(default=None, metadata=key("vllm_version"))
 
     @property
     def kv_capacity_tokens(self) -> int | None:
         """The KV tokens of a replica: as the engine counted them, else its blocks; None where neither is given."""
         blocks = self.kv_blocks or self.kv_blocks_wanted
         return self.kv_tokens or (blocks and blocks * (self.block_tokens or BLOCK_TOKENS))
+
+    def blocks_of(self, groups: KvGroups, context_tokens: int | None) -> int | None:
+        """The KV blocks, of which each group of layers takes its own. From 0.28 on vLLM states the tokens of as many
+        requests of max_model_len as fit (0.32: get_kv_cache_capacity, beside its KV cache manager). None where a part
+        of that is not stated. context_tokens: of the model, which is what max_model_len is by default."""
+        if blocks := self.kv_blocks or self.kv_blocks_wanted:
+            return blocks
+        size, length = self.block_tokens or BLOCK_TOKENS, self.context_tokens or context_tokens or 0
+        version = tuple(map(int, re.findall(r"\d+", self.version or "")[:2]))
+        if not self.kv_tokens or not self.chunk_size_tokens or length < 1 or version < (0, 28):
+            return None
+        num_batches = self.pipeline_parallel + (self.is_asynchronous is not False)
+        windowed = min(groups.window - 1 + num_batches * self.chunk_size_tokens, length)
+        of_request = groups.num_full * ceil(length / size) + groups.num_windowed * (ceil(windowed / size) + 1)
+        return -(-self.kv_tokens * of_request // length)
 
     @property
     def dtype(self) -> str | None:

@@ -236,8 +236,7 @@ def test_a_setting_of_the_engine_is_used_or_named(key: str, tmp_path: Path) -> N
     write = FORMS["engine"][1]
     before = measured_run(write(tmp_path, META["engine_kwargs"]))
     after = measured_run(write(tmp_path, META["engine_kwargs"] | {key: CHANGED[key]}))
-    is_seen = after.engine != before.engine or any(key in words for words in after.doubts)
-    assert is_seen is (key != "max_model_len")  # what was served fits into it
+    assert after.engine != before.engine or any(key in words for words in after.doubts)
 
 
 def test_a_key_of_one_line_of_many_is_named(tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ from pytest_npubench.engines.decoder_layers import LayerShape
 from pytest_npubench.engines.kv_capacity import KvGroups, kv_groups
 from pytest_npubench.engines.shapes import DecoderShape, decoder_shape
 from pytest_npubench.extensions.planning.cli.simulation import System, arriving, simulate
+from pytest_npubench.extensions.planning.cli.system_options import stated_by_run
+from pytest_npubench.extensions.planning.stated_engine import EngineArguments
 from pytest_npubench.extensions.planning.virtual.executor import VirtualExecutor
 from pytest_npubench.serving.batch import Batch
 from pytest_npubench.serving.clock import VirtualClock
@@ -173,6 +175,46 @@ def test_an_index_frees_nothing() -> None:
     layers = tuple(replace(layer, index_values=64) for layer in _shape(8, 2).layers)
     assert kv_groups(replace(_shape(8, 2), layers=layers)) is None
     assert kv_groups(decoder_shape("qwen3-8b")) is None
+
+
+@pytest.mark.parametrize(
+    ("model", "blocks", "size", "chunk", "is_asynchronous", "length", "tokens"),
+    [
+        ("gpt-oss-20b", 9000, 16, 2048, True, 8192, 94888),
+        ("gpt-oss-20b", 9001, 16, 8192, False, 131072, 135404),
+        ("gpt-oss-20b", 5003, 32, 512, True, 1000, 76969),
+        ("gpt-oss-20b", 12345, 16, 8192, None, 40960, 140732),
+        ("gemma", 9000, 16, 2048, True, 8192, 30241),
+        ("gemma", 9001, 16, 8192, False, 131072, 101233),
+        ("gemma", 5003, 32, 512, True, 1000, 21752),
+        ("gemma", 12345, 16, 8192, None, 40960, 55602),
+    ],
+)
+def test_the_size_that_vllm_states_is_of_so_many_blocks(
+    model: str, blocks: int, size: int, chunk: int, is_asynchronous: bool | None, length: int, tokens: int
+) -> None:
+    """As get_kv_cache_capacity of vLLM 0.32 states them, for groups of 1 full and 1 of 128, and of 1 and 6 of 1024."""
+    groups = KvGroups(1, 1, 128, 1) if model == "gpt-oss-20b" else KvGroups(1, 6, 1024, 1)
+    engine = EngineArguments(
+        kv_tokens=tokens,
+        chunk_size_tokens=chunk,
+        is_asynchronous=is_asynchronous,
+        block_tokens=size,
+        context_tokens=length,
+        version="0.32.1",
+    )
+    assert engine.blocks_of(groups, 77) == blocks
+    assert replace(engine, context_tokens=None).blocks_of(groups, length) == blocks
+    if model == "gpt-oss-20b":
+        stated = stated_by_run(engine, model)
+        system = replace(_system(GPT_OSS, stated.kv_capacity_tokens or 0), block_size_tokens=size)
+        assert (system.kv_blocks, stated.doubts) == (blocks, ())
+        kept = stated_by_run(replace(engine, keeps_windows=True), model)
+        assert (kept.kv_capacity_tokens, kept.doubts) == (tokens, ())
+    for unknown in ({"version": "0.19.1"}, {"version": None}, {"context_tokens": None}, {"chunk_size_tokens": None}):
+        doubtful = stated_by_run(replace(engine, **unknown), "gpt-oss-20b")
+        assert doubtful.kv_capacity_tokens == tokens
+        assert f"{tokens} KV tokens are read as tokens of all layers" in doubtful.doubts[0]
 
 
 @pytest.mark.parametrize(("chunk", "blocks"), [(256, 25), (512, 41), (8192, 521)])

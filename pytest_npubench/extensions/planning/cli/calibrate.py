@@ -169,7 +169,6 @@ def _fit_iterations(arguments: argparse.Namespace, other: CostFile | None) -> tu
         is_journal,
         logged_iterations,
         rounds_of,
-        stated_capacity,
         stated_engine,
     )
     from pytest_npubench.extensions.planning.stated_engine import EngineArguments
@@ -186,7 +185,6 @@ def _fit_iterations(arguments: argparse.Namespace, other: CostFile | None) -> tu
     engine, unread = EngineArguments(keeps_blocks=False, is_asynchronous=False), tuple[str, ...]()
     of_journal = is_journal(arguments.source)
     if not of_journal:
-        arguments.kv_capacity = arguments.kv_capacity or stated_capacity(arguments.source)
         engine, unread = stated_engine(arguments.source)
     system = _system(arguments, engine)
     kept = system.kv_dtype or system.dtype
@@ -216,7 +214,7 @@ def _fit_iterations(arguments: argparse.Namespace, other: CostFile | None) -> tu
     doubtful_steps = doubts({"step": _residuals(first.predicted(calibration.best), first.seconds)})
     content = replace(
         _content(system, calibration, seen, str(arguments.source), number, errors),
-        doubts=(*doubtful_steps, *doubtful, *unread),
+        doubts=(*doubtful_steps, *doubtful, *unread, *system.shape.doubts),
         experts=_experts(rounds, shape) if of_journal else (),
     )
     return calibration, content, f"the first {number} of {there} iterations"
@@ -335,9 +333,7 @@ def _say(arguments: argparse.Namespace, calibration: Calibration, content: CostF
 
 
 def _system(arguments: argparse.Namespace, engine: EngineArguments) -> System:
-    from pytest_npubench.engines.hf_config import named_or_read
-
-    stated = stated_by_run(engine, named_or_read(arguments.model)).as_vllm()
+    stated = stated_by_run(engine, arguments.model).as_vllm()
     system = system_of(arguments, stated, may_exceed_memory=True)
     if system.pipeline_parallel > 1:
         raise ConfigError(

@@ -94,12 +94,6 @@ def is_step_log(path: Path) -> bool:
     return path.is_file() and path.suffix not in (".json", ".jsonl", ".csv")
 
 
-def stated_capacity(path: Path) -> int | None:
-    """Tokens of the KV cache, as a step log states them; None where it does not. Raises WorkloadError."""
-    match = CAPACITY.search(_text(path))
-    return int(match[1].replace(",", "")) if match else None
-
-
 def stated_engine(path: Path) -> tuple[EngineArguments, tuple[str, ...]]:
     """What a step log says of its engine, as far as it does, and the doubts of it. Raises WorkloadError."""
     from pytest_npubench.extensions.planning.stated_engine import engine_of
@@ -108,6 +102,8 @@ def stated_engine(path: Path) -> tuple[EngineArguments, tuple[str, ...]]:
     given: dict[str, object] = {}
     for pattern in (ARGUMENTS, ENGINE):
         given |= _settings(line["config"]) if (line := pattern.search(text)) else {}
+    given |= {"vllm_version": line["version"]} if line else {}
+    given |= {"num_kv_tokens": int(size[1].replace(",", ""))} if (size := CAPACITY.search(text)) else {}
     given |= _settings(chunks[1]) if (chunks := CHUNKS.search(text)) else {}
     given |= {"async_scheduling": words[1] == "enabled"} if (words := ASYNCHRONOUS.search(text)) else {}
     engine, unread = engine_of(path, {"engine_kwargs": given})

@@ -294,11 +294,9 @@ def _write_files(
 def _system(arguments: argparse.Namespace, engine: EngineArguments | None) -> tuple[System, CostFile | None]:
     """What no option says is taken from the run's engine, where it is known. Raises as system_of, calibrated_system and
     uncalibrated_cost."""
-    from pytest_npubench.engines.hf_config import named_or_read
-
     if arguments.cost is not None and is_calibrated(arguments.cost):
         return calibrated_system(arguments, arguments.cost[0], engine)
-    stated = Stated() if engine is None else stated_by_run(engine, named_or_read(arguments.model)).as_vllm()
+    stated = Stated() if engine is None else stated_by_run(engine, arguments.model).as_vllm()
     if arguments.cost is None:
         system = system_of(arguments, stated, may_exceed_memory=stated.kv_capacity_tokens is not None)
         return replace(system, moe_routing=arguments.moe_layers), None

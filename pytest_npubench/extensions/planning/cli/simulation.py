@@ -142,6 +142,8 @@ class System:
             "enable_prefix_caching": self.keeps_blocks,
             "async_scheduling": self.is_asynchronous,
             "block_size": self.block_size_tokens,
+            "num_gpu_blocks_override": self.kv_blocks,
+            "disable_hybrid_kv_cache_manager": self.keeps_windows or self.shares_prefixes,
         }
 
     def executor(self) -> VirtualExecutor:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,6 +45,7 @@ class Stated:
     keeps_blocks: bool | None = None
     is_asynchronous: bool | None = None
     keeps_windows: bool | None = None
+    doubts: tuple[str, ...] = ()
 
     def as_vllm(self) -> Stated:
         """With vLLM's defaults: what freed blocks hold is kept, and an iteration is planned ahead."""
@@ -84,15 +86,23 @@ def add_system_options(parser: argparse.ArgumentParser, *, hardware: str) -> Non
     )
 
 
-def stated_by_run(engine: EngineArguments, shape: DecoderShape) -> Stated:
+def stated_by_run(engine: EngineArguments, model: str) -> Stated:
     """vLLM shares the experts of a model over its replicas whether it splits their matrices or not, and a block of its
-    is of one group of layers."""
+    is of one group of layers. model: as --model has it."""
+    from pytest_npubench.engines.hf_config import named_or_read, stated_context_tokens
     from pytest_npubench.engines.kv_capacity import kv_groups
 
-    capacity, blocks = engine.kv_capacity_tokens, engine.kv_blocks or engine.kv_blocks_wanted
-    if blocks and not engine.keeps_windows and (groups := kv_groups(shape)):
-        values = blocks * (engine.block_tokens or BLOCK_SIZE_TOKENS) * groups.values
-        capacity = values // shape.kv_bytes_per_token(1)
+    shape, doubts = named_or_read(model), tuple[str, ...]()
+    if (capacity := engine.kv_capacity_tokens) and not engine.keeps_windows and (groups := kv_groups(shape)):
+        if blocks := engine.blocks_of(groups, stated_context_tokens(model)):
+            values = blocks * (engine.block_tokens or BLOCK_SIZE_TOKENS) * groups.values
+            capacity = ceil(values / shape.kv_bytes_per_token(1))
+        else:
+            doubts = (
+                f"{capacity} KV tokens are read as tokens of all layers, and vLLM counts those of a model with windows "
+                "in another way; want num_gpu_blocks, or vllm_version from 0.28 on, max_model_len and "
+                "max_num_batched_tokens beside num_kv_tokens",
+            )
     return Stated(
         tensor_parallel=engine.tensor_parallel,
         pipeline_parallel=engine.pipeline_parallel,
@@ -106,6 +116,7 @@ def stated_by_run(engine: EngineArguments, shape: DecoderShape) -> Stated:
         block_size_tokens=engine.block_tokens,
         keeps_blocks=engine.keeps_blocks,
         is_asynchronous=engine.is_asynchronous,
+        doubts=doubts,
     )
 
 
@@ -166,7 +177,7 @@ def system_of(arguments: argparse.Namespace, stated: Stated, *, may_exceed_memor
                 f"{devices * stages} x {spec.name} hold beside {shape.name}"
             )
     return System(
-        shape=shape,
+        shape=replace(shape, doubts=shape.doubts + stated.doubts),
         spec=spec,
         tensor_parallel=devices,
         pipeline_parallel=stages,
@@ -203,13 +214,12 @@ def calibrated_system(
     """What a cost file says of how it was served, unless an option or the engine of the run that is simulated says
     otherwise, under its cost. Raises as system_of, StoreError for a file that cannot be read, ConfigError for one of
     another model or of other devices. Devices go by the names of their hardware files, where both are known."""
-    from pytest_npubench.engines.hf_config import named_or_read
     from pytest_npubench.extensions.planning.virtual.cost_file import read_cost_file
 
     costs = read_cost_file(path)
     stated = _stated_by_cost(costs)
     if engine is not None:
-        by_run = stated_by_run(engine, named_or_read(arguments.model))
+        by_run = stated_by_run(engine, arguments.model)
         given = {each.name: value for each in fields(by_run) if (value := getattr(by_run, each.name)) is not None}
         if by_run.kv_capacity_tokens is None:
             given["is_capacity_guessed"] = stated.is_capacity_guessed
