@@ -297,7 +297,12 @@ def test_a_step_log_says_what_its_engine_was(tmp_path: Path) -> None:
     path.write_text(f"{ENGINE.format('fp8')}\n{ITERATION.format(1)}, encoder inputs: 3, and more\n", encoding="utf-8")
     engine, doubts = stated_engine(path)
     assert engine == EngineArguments(
-        tensor_parallel=2, torch_dtype="float16", torch_kv_dtype="fp8_e4m3", keeps_blocks=False
+        tensor_parallel=2,
+        torch_dtype="float16",
+        torch_kv_dtype="fp8_e4m3",
+        keeps_blocks=False,
+        context_tokens=4096,
+        version="0.19.0",
     )
     assert doubts == (
         "steps.log: quantization: not read, whatever that changes",

@@ -47,6 +47,7 @@ EXAMPLE = (
     "--policy chunked layered --tensor-parallel 1 2 --chunk-size 512 2048 --slo-ttft 5s --slo-tbt 125ms"
 )
 MOST_SETTINGS = 100_000
+POOLS = ("prefill_devices", "prefill_replicas", "decode_replicas")
 PROGRESS_EVERY = 25
 setting_count = whole_number(MOST_SETTINGS)
 group_count = whole_number(1024)
@@ -65,7 +66,9 @@ def add_parser(commands: Commands, about: str) -> None:
     parser.add_argument("--policy", metavar="P", required=True, help="one or more policies", **several)
     parser.add_argument("--tensor-parallel", metavar="N", type=device_count, help="default 1", **several)
     parser.add_argument("--pipeline-parallel", metavar="N", type=device_count, help="stages, default 1", **several)
-    parser.add_argument("--prefill-devices", metavar="N", type=device_count, help="of disaggregated", **several)
+    for name in POOLS:
+        option = f"--{name.replace('_', '-')}"
+        parser.add_argument(option, metavar="N", type=device_count, help="of disaggregated", **several)
     parser.add_argument("--data-parallel", metavar="N", type=device_count, help="default 1", **several)
     parser.add_argument("--expert-parallel", action="store_true", help="replicas share their experts")
     parser.add_argument("--chunk-size", metavar="TOKENS", type=token_count, help="of chunked and hybrid", **several)
@@ -198,7 +201,7 @@ def _contenders(arguments: argparse.Namespace) -> list[Contender]:
             hardware=arguments.hardware,
             tensor_parallel=arguments.tensor_parallel or [1],
             pipeline_parallel=arguments.pipeline_parallel or [1],
-            prefill_devices=arguments.prefill_devices or [None],
+            pools={name: values for name in POOLS if (values := getattr(arguments, name))},
             data_parallel=arguments.data_parallel or [1],
             policies=arguments.policy,
             settings={

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest_npubench
 from pytest_npubench.engines.config_keys import CONFIG_FILE
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from pytest_npubench.extensions.planning.cli.simulation import System
     from pytest_npubench.serving.request import ServingRequest
     from pytest_npubench.serving.settings import Setting
+
+DISAGGREGATED = "disaggregated"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,24 +46,31 @@ class Goal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """hardware: a file, by name or path, or a cost file (.json). settings: of the policy."""
+    """hardware: a file, by name or path, or a cost file (.json). pools: of a System, what is given of a disaggregated
+    server's. settings: of the policy."""
 
     hardware: str
     tensor_parallel: int
     pipeline_parallel: int = 1
     data_parallel: int
-    prefill_devices: int | None = None
+    pools: tuple[tuple[str, int], ...] = ()
     policy: str
     settings: tuple[tuple[str, Setting], ...]
 
     @property
     def num_devices(self) -> int:
+        """Those of all workers of both kinds, where there are such. Of devices that leave none to decode, which are
+        refused, the count is that of the prefill."""
+        if self.policy == DISAGGREGATED:
+            pools = dict(self.pools)
+            prefill = pools.get("prefill_devices", self.tensor_parallel // 2)
+            decode = max(0, self.tensor_parallel - prefill)
+            return prefill * pools.get("prefill_replicas", 1) + decode * pools.get("decode_replicas", 1)
         return self.tensor_parallel * self.pipeline_parallel * self.data_parallel
 
     @property
     def name(self) -> str:
-        pools = [("prefill on", self.prefill_devices)] if self.prefill_devices else []
-        words = ", ".join(f"{name} {value}" for name, value in (*pools, *self.settings))
+        words = ", ".join(f"{name} {value}" for name, value in (*self.pools, *self.settings))
         replicas = f"{self.data_parallel} x " if self.data_parallel > 1 else ""
         stages = f"{self.pipeline_parallel} stages of " if self.pipeline_parallel > 1 else ""
         device = f"{replicas}{stages}{self.tensor_parallel} x {Path(self.hardware).stem}"
@@ -84,27 +93,31 @@ def candidates(
     hardware: Sequence[str],
     tensor_parallel: Sequence[int],
     pipeline_parallel: Sequence[int] = (1,),
-    prefill_devices: Sequence[int | None] = (None,),
+    pools: Mapping[str, Sequence[int]],
     data_parallel: Sequence[int],
     policies: Sequence[str],
     settings: Mapping[str, Sequence[Setting]],
 ) -> Iterator[Candidate]:
-    """All of them, each once. Raises RegistryError for an unknown policy."""
+    """All of them, each once. Raises RegistryError for an unknown policy, ConfigError for pools that none has."""
     from pytest_npubench.serving.schedulers import setting_names
 
     names_of = {policy: setting_names(policy) for policy in policies}
+    if pools and DISAGGREGATED not in policies:
+        raise ConfigError(f"--{next(iter(pools)).replace('_', '-')} is of --policy {DISAGGREGATED}")
     for device, tensor, stages, data, policy in itertools.product(
         hardware, tensor_parallel, pipeline_parallel, data_parallel, names_of
     ):
-        pools = prefill_devices if policy == "disaggregated" else (None,)
+        of_policy = pools if policy == DISAGGREGATED else {}
         policy_settings = {name: values for name, values in settings.items() if name in names_of[policy]}
-        for prefill, chosen in itertools.product(pools, list(itertools.product(*policy_settings.values()))):
+        for workers, chosen in itertools.product(
+            itertools.product(*of_policy.values()), list(itertools.product(*policy_settings.values()))
+        ):
             yield Candidate(
                 hardware=device,
                 tensor_parallel=tensor,
                 pipeline_parallel=stages,
                 data_parallel=data,
-                prefill_devices=prefill,
+                pools=tuple(zip(of_policy, workers, strict=True)),
                 policy=policy,
                 settings=tuple(zip(policy_settings, chosen, strict=True)),
             )
@@ -143,7 +156,8 @@ def _evaluated(candidate: Candidate, goal: Goal, rate_per_s: float, at_least: fl
     from pytest_npubench.serving.metrics import Slo, attainment_split
 
     devices = candidate.tensor_parallel, candidate.pipeline_parallel, candidate.data_parallel
-    system = replace(_system(candidate.hardware, *devices, goal), prefill_devices=candidate.prefill_devices)
+    pools: dict[str, Any] = dict(candidate.pools)
+    system = replace(_system(candidate.hardware, *devices, goal), **pools)
     slo = Slo(ttft_s=goal.slo_ttft_s, tbt_s=goal.slo_tbt_s)
     watch = SloWatch(slo, attainment=at_least, num_requests=goal.num_requests)
     requests = _requests(goal, system.context_tokens, rate_per_s)
@@ -151,7 +165,7 @@ def _evaluated(candidate: Candidate, goal: Goal, rate_per_s: float, at_least: fl
     if longest > system.kv_capacity_tokens:
         raise ConfigError(f"a request of {longest} tokens; its KV cache holds {system.kv_capacity_tokens}")
     result = simulate(system, candidate.policy, dict(candidate.settings), requests, watch)
-    is_counted = candidate.policy != "disaggregated"
+    is_counted = candidate.policy != DISAGGREGATED
     # a micro-batch admits its part of them
     most_admitted = candidate.pipeline_parallel * max(result.log.num_running) if is_counted else None
     if watch.is_lost:

@@ -260,6 +260,7 @@ def test_real_simulations_give_what_the_plain_search_over_whole_ones_does(
         candidates(
             hardware=hardware,
             tensor_parallel=[1],
+            pools={},
             data_parallel=data_parallel,
             policies=policies,
             settings={"chunk_size_tokens": chunks, "max_batch_size": sizes},

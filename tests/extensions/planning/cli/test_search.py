@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from itertools import product
+from itertools import product, takewhile
 from pathlib import Path
 
 import pytest
@@ -71,7 +71,7 @@ def test_the_cheapest_is_what_simulate_says_of_each(call: Run, tmp_path: Path) -
         (["chunked", "--pipeline-parallel", 2, "--data-parallel", 2], "2 x 2 stages of 1 x nvidia-h100 chunked", 4),
         (
             ["disaggregated", "--tensor-parallel", 3, "--prefill-devices", 2],
-            "3 x nvidia-h100 disaggregated (prefill on 2)",
+            "3 x nvidia-h100 disaggregated (prefill_devices 2)",
             3,
         ),
     ],
@@ -86,6 +86,33 @@ def test_stages_and_pools_are_searched_as_simulate_has_them(
     (run,) = call("simulate", "--hardware", "nvidia-h100", *on, *load, "--json").json["runs"]
     value = next(one["value"] for one in run["metrics"] if one["name"] == "slo_attainment")
     assert row["tried"][-1]["attainment"] == pytest.approx(value)
+
+
+def test_pools_are_searched_and_priced_by_all_of_their_workers(call: Run) -> None:
+    """1 or 2 of 3 devices prefill, with 1 or 3 such workers, and 2 workers decode; chunked is tried once, without."""
+    pools = ["--tensor-parallel", 3, "--prefill-devices", 1, 2, "--prefill-replicas", 1, 3, "--decode-replicas", 2]
+    policies = ["--policy", "disaggregated", "chunked", "--price", "nvidia-h100=2"]
+    done = call(*SEARCH, "--rate", 300, *policies, *pools, "--json")
+    assert done.json["num_settings"] == 5
+    rows = {row["name"]: row for row in done.json["settings"] if "disaggregated" in row["name"]}
+    costs: dict[str, float] = {}
+    for on, workers in product((1, 2), (1, 3)):
+        chosen = ["--policy", "disaggregated", "--prefill-devices", on, "--prefill-replicas", workers]
+        load = [*LOAD[:6], *chosen, "--tensor-parallel", 3, *pools[-2:], "--rate", 10, 40, 300, 2000, *SLO]
+        name = f"3 x nvidia-h100 disaggregated (prefill_devices {on}, prefill_replicas {workers}, decode_replicas 2)"
+        attained = {
+            run["rate_per_s"]: next(one["value"] for one in run["metrics"] if one["name"] == "slo_attainment")
+            for run in call("simulate", "--hardware", "nvidia-h100", *load, "--json").json["runs"]
+        }
+        carried = [rate for rate, _ in takewhile(lambda entry: entry[1] >= 0.9, attained.items())]
+        if carried:
+            costs[name] = 1000 * 2 * (on * workers + (3 - on) * 2) / 3600 / carried[-1]
+            assert {tried["rate_per_s"]: tried["attainment"] for tried in rows[name]["tried"]} == pytest.approx(
+                {rate: attained[rate] for rate in carried}
+            )
+    assert {name: row["cost"] for name, row in rows.items()} == pytest.approx(costs)
+    assert list(rows) == sorted(costs, key=lambda name: (costs[name], name))
+    assert len(costs) > 1
 
 
 def test_the_fewest_devices_and_the_most_requests_a_device_are_goals_too(call: Run) -> None:
@@ -254,6 +281,10 @@ def test_where_none_attains_the_closest_is_named(call: Run) -> None:
         (["--results", "BROKEN"], 2, "line 1: no result of a search"),
         (["--model", "gpt-oss-120b"], 1, "none of 1 settings can be served: unknown decoder shape"),
         ([*NOWHERE, "--price", "none.toml=1"], 0, "not served: 1 x none chunked: none.toml"),
+        (["--decode-replicas", "2"], 2, "--decode-replicas is of --policy disaggregated"),
+        (["--policy", "disaggregated", "--prefill-replicas", "0"], 2, "argument --prefill-replicas: "),
+        (["--policy", "disaggregated", "--decode-replicas", "1025"], 2, "argument --decode-replicas: "),
+        (["--policy", "disaggregated", "--prefill-devices", "1"], 0, "none of 1 devices is left to decode"),
         (["--hardware", "nvidia-a100"], 2, "nvidia-h100 has no price, so that its cost cannot be ranked"),
         (["--hardware", "nvidia-a100", "--price", "nvidia-h100=2"], 2, "nvidia-a100 has no price"),
         (["--hardware", "nvidia-a100", "--objective", "goodput"], 0, "best: 1 x nvidia-"),
