@@ -57,7 +57,8 @@ class PerLayer:
 
 def stages_of(cost: PerLayer, number: int, link_row_s: float = 0.0) -> Stages:
     return Stages(
-        cost=cost,
+        host=cost,
+        costs=[cost] * number,
         layers=stage_layers(SHAPE.num_layers, number),
         link_row_s=[link_row_s] * (number - 1),
         expert_layers=range(SHAPE.num_layers + 1),
@@ -70,7 +71,7 @@ def served(
     replicas = [
         Replica(
             make_scheduler(name, num_layers=SHAPE.num_layers, kv_blocks=blocks, block_size_tokens=BLOCK, **settings),
-            device_of(SHAPE, stages.cost, kv_blocks=blocks, block_size_tokens=BLOCK),
+            device_of(SHAPE, stages.host, kv_blocks=blocks, block_size_tokens=BLOCK),
         )
         for _ in stages.layers
     ]

@@ -187,6 +187,11 @@ def _fit_iterations(arguments: argparse.Namespace, other: CostFile | None) -> tu
     if not of_journal:
         engine, unread = stated_engine(arguments.source)
     system = _system(arguments, engine)
+    if system.pipeline_parallel > 1:
+        raise ConfigError(
+            f"pipeline parallel {system.pipeline_parallel}: iterations overlap there; want requests of that run, or "
+            "iterations of one stage"
+        )
     kept = system.kv_dtype or system.dtype
     token_bytes = shape.kv_bytes_per_token(dtype_bytes(kept))
     if of_journal:
@@ -290,6 +295,7 @@ def _content(
         has_experts=not system.shape.is_dense,
         hardware=system.hardware,
         tensor_parallel=system.tensor_parallel,
+        pipeline_parallel=system.pipeline_parallel,
         data_parallel=system.data_parallel,
         is_expert_parallel=system.is_expert_parallel,
         dtype=system.dtype,
@@ -335,11 +341,6 @@ def _say(arguments: argparse.Namespace, calibration: Calibration, content: CostF
 def _system(arguments: argparse.Namespace, engine: EngineArguments) -> System:
     stated = stated_by_run(engine, arguments.model).as_vllm()
     system = system_of(arguments, stated, may_exceed_memory=True)
-    if system.pipeline_parallel > 1:
-        raise ConfigError(
-            f"pipeline parallel {system.pipeline_parallel}: iterations overlap there, and a calibrated cost is of "
-            "iterations that follow one another; want a run of one stage"
-        )
     return replace(system, is_asynchronous=system.is_asynchronous and not arguments.synchronous)
 
 

@@ -212,21 +212,22 @@ class System:
         """A replica of several stages. Raises ConfigError for what runs in no pipeline, and as Stages.of."""
         from pytest_npubench.extensions.planning.pipeline import Pipeline
         from pytest_npubench.extensions.planning.replicas import Replica
+        from pytest_npubench.extensions.planning.virtual.calibrated import CalibratedCost
         from pytest_npubench.extensions.planning.virtual.stages import Stages
 
         others = {
             "policy disaggregated": policy == "disaggregated",
-            "--cost": self.cost is not None,
+            "a --cost of iterations or buckets": not isinstance(self.cost, CalibratedCost | None),
             "--moe-layers": self.moe_routing is not None,
             "--expert-parallel": self.num_sharing > 1,
             "--prefix-hit ids": self.shares_prefixes,
         }
-        if wrong := next((name for name, is_wanted in others.items() if is_wanted), None):
+        wrong = next((name for name, is_wanted in others.items() if is_wanted), None)
+        if wrong or self.spec is None:
             raise ConfigError(
-                f"pipeline parallel {self.pipeline_parallel}: a stage's time is from a hardware file's peaks, and a "
-                f"pipeline has all of its experts and a cache without ids; {wrong} is not simulated with it"
+                f"pipeline parallel {self.pipeline_parallel}: {wrong or 'no --hardware'} is not simulated with it; a "
+                "stage's time is from peaks, or from requests of a pipeline, and its links from a hardware file"
             )
-        assert self.spec is not None
         executors = [self.executor() for _ in range(self.pipeline_parallel)]
         stages = Stages.of(
             executors[0].cost,

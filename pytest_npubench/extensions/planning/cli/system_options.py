@@ -123,6 +123,7 @@ def stated_by_run(engine: EngineArguments, model: str) -> Stated:
 def _stated_by_cost(cost: CostFile) -> Stated:
     return Stated(
         tensor_parallel=cost.tensor_parallel,
+        pipeline_parallel=cost.pipeline_parallel,
         data_parallel=cost.data_parallel,
         is_expert_parallel=cost.is_expert_parallel,
         dtype=cost.dtype,
@@ -228,6 +229,8 @@ def calibrated_system(
     theirs, ours = (costs.tensor_parallel, costs.dtype), (system.tensor_parallel, system.dtype)
     if theirs != ours:
         raise ConfigError(f"{path} is of {theirs[0]} devices in {theirs[1]}, not of {ours[0]} in {ours[1]}")
+    if costs.pipeline_parallel != system.pipeline_parallel:
+        raise ConfigError(f"{path} is of {costs.pipeline_parallel} stages, not of {system.pipeline_parallel}")
     if (system.num_sharing > 1 or costs.is_expert_parallel) and system.num_sharing != costs.num_sharing:
         raise ConfigError(
             f"{path} is of {costs.num_sharing} replicas that share their experts, not of {system.num_sharing}"

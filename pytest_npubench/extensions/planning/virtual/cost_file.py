@@ -1,9 +1,9 @@
 """A calibrated step cost as a file: what was fitted, for what, from what, and how well it did.
 
 JSON format "npubench-step-cost", history of versions:
-    1  model, hardware, tensor_parallel, data_parallel, is_expert_parallel, dtype, kv_dtype, kv_capacity_tokens,
-       is_capacity_guessed, asynchronous, terms, unit_s, logs, centre, curve, experts, seen, source, stack, errors,
-       doubts
+    1  model, hardware, tensor_parallel, pipeline_parallel, data_parallel, is_expert_parallel, dtype, kv_dtype,
+       kv_capacity_tokens, is_capacity_guessed, asynchronous, terms, unit_s, logs, centre, curve, experts, seen,
+       source, stack, errors, doubts
 """
 
 from __future__ import annotations
@@ -59,6 +59,7 @@ class CostFile:
     tensor_parallel: int
     dtype: str
     asynchronous: bool
+    pipeline_parallel: int = 1
     data_parallel: int = 1
     is_expert_parallel: bool = False
     kv_dtype: str | None = None
@@ -160,9 +161,11 @@ def seen_in(log: IterationLog, shape: DecoderShape, dtype: str, *, until_s: floa
 
 
 def read_cost_file(path: Path) -> CostFile:
-    """Raises StoreError naming the file and the place in it that is wrong."""
+    """Of one stage, where it says nothing of stages. Raises StoreError naming the file and the place in it that is
+    wrong."""
     try:
-        return JSON.record(CostFile, json_value(read_text(path, SMALL_BYTES)))
+        content = JSON.table(json_value(read_text(path, SMALL_BYTES)), "")
+        return JSON.record(CostFile, {"pipeline_parallel": 1, **content})
     except OSError as error:
         raise StoreError(f"{path}: {error.strerror or error}") from error
     except ValueError as error:

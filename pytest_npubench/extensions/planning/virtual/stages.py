@@ -12,11 +12,12 @@ Ethernet link of 50 GB/s at 0.84 of its bandwidth.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pytest_npubench.core.hardware import HardwareSpec
 from pytest_npubench.engines.kv_capacity import dtype_bytes, stage_layers
 from pytest_npubench.engines.shapes import DecoderShape
+from pytest_npubench.extensions.planning.virtual.calibrated import CalibratedCost
 from pytest_npubench.extensions.planning.virtual.cost import Attainable, link_per_s
 from pytest_npubench.extensions.planning.virtual.step_cost import PassWork, StepCost, StepWork
 
@@ -26,10 +27,12 @@ NOTHING = StepWork(passes=(), decode_rows=0, context_tokens=0, window_tokens=0, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stages:
-    """layers: [first, stop) of each stage. link_row_s: seconds that a row takes to the next stage, behind each stage
-    but the last. expert_layers: of the layers before each layer, those with experts."""
+    """host: of an iteration without any layer. costs, layers: of each stage, [first, stop). link_row_s: seconds that a
+    row takes to the next stage, behind each stage but the last. expert_layers: of the layers before each layer, those
+    with experts."""
 
-    cost: StepCost
+    host: StepCost
+    costs: Sequence[StepCost]
     layers: Sequence[tuple[int, int]]
     link_row_s: Sequence[float]
     expert_layers: Sequence[int]
@@ -38,12 +41,21 @@ class Stages:
     def of(
         cls, cost: StepCost, shape: DecoderShape, spec: HardwareSpec, *, number: int, tensor_parallel: int, dtype: str
     ) -> Stages:
-        """Raises ConfigError for more stages than layers, and where the hardware file states no link."""
+        """Of a cost that was calibrated, each stage reads its layers' part of the weights. Raises ConfigError for more
+        stages than layers, and where the hardware file states no link."""
         row_bytes = VALUES_SENT * shape.hidden * dtype_bytes(dtype) / tensor_parallel
         reach = Attainable().interconnect
+        layers = stage_layers(shape.num_layers, number)
+
+        def of_layers(part: int) -> StepCost:
+            if isinstance(cost, CalibratedCost):
+                return replace(cost, weights_s=cost.weights_s * part / shape.num_layers)
+            return cost
+
         return cls(
-            cost=cost,
-            layers=stage_layers(shape.num_layers, number),
+            host=of_layers(0),
+            costs=[of_layers(stop - first) for first, stop in layers],
+            layers=layers,
             link_row_s=[
                 row_bytes / (reach * _slowest_link_per_s(spec, stage, tensor_parallel)) for stage in range(number - 1)
             ],
@@ -52,14 +64,14 @@ class Stages:
 
     def seconds(self, work: StepWork) -> tuple[float, Sequence[tuple[float, float]]]:
         """The host's seconds of an iteration, and of each stage those of its layers and of the link behind it."""
-        host_s = self.cost.seconds(NOTHING)
+        host_s = self.host.seconds(NOTHING)
         last = len(self.layers) - 1
         stages = []
         for index, (first, stop) in enumerate(self.layers):
             sampled = work.sampled_rows if index == last else 0
             part = work._replace(passes=self._passes(work, first, stop), sampled_rows=sampled)
             link_s = self.link_row_s[index] * _rows_out(work, stop) if index < last else 0.0
-            stages.append((self.cost.seconds(part) - host_s, link_s))
+            stages.append((self.costs[index].seconds(part) - host_s, link_s))
         return host_s, stages
 
     def _passes(self, work: StepWork, first: int, stop: int) -> Sequence[PassWork]:
