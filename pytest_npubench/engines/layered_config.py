@@ -67,6 +67,8 @@ _FIGURES = """vocab_size hidden_size num_hidden_layers num_attention_heads num_k
     mtp_layers_block_type mtp_transformer_layers attn_output_gate attention_output_gate gating _norms
     per_layer_config linear_num_heads linear_head_dim multi_query parallel_attn new_decoder_architecture
     num_ln_in_parallel_attn alibi"""
+OF_BLOCKS = frozenset(("attention", "ffn", "no_op", "replace_with_linear", "n_heads_in_group", "ffn_mult"))
+"""Of an entry of block_configs."""
 # which experts are chosen, how, and what is done with values: the same work whatever they say
 OF_VALUES = """hidden_act hidden_activation mlp_hidden_act activation mamba_hidden_act ffn_act_fn rms_norm_eps
     layer_norm_eps layer_norm_epsilon layernorm_epsilon norm_eps norm_epsilon rope_theta rope_local_base_freq
@@ -252,6 +254,10 @@ class _Figures(MixerFigures):
             doubts.append(
                 f"model_type {self._config.get('model_type')} is not known here: read by its keys, with Llama's norms"
             )
+        parts = [part for block in self.value("block_configs", None) or () for part in (block, *block.values())]
+        entries = [entry for part in parts if isinstance(part, Mapping) for entry in part.items()]
+        if unread := dict.fromkeys(name for name, value in entries if value and name not in OF_BLOCKS):
+            doubts.append(f"block_configs: {', '.join(unread)}: not read, whatever that changes")
         return tuple(doubts)
 
     def layer(self, index: int) -> LayerShape:

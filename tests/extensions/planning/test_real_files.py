@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from copy import copy
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
@@ -88,13 +89,23 @@ def keys_of(content: Any) -> Iterator[tuple[str, ...]]:
             yield from ((key, *inner) for inner in keys_of(value))
 
 
-def changed(content: Any, path: tuple[str, ...], value: Any) -> Any:
-    copy = dict(content)
-    copy[path[0]] = value if len(path) == 1 else changed(content[path[0]], path[1:], value)
-    return copy
+def tables(content: Any) -> Iterator[tuple[Any, ...]]:
+    """The paths of the objects; of a list's entries those of the first two."""
+    if isinstance(content, dict):
+        yield ()
+    entries = content.items() if isinstance(content, dict) else enumerate(content[:2])
+    for key, value in entries:
+        if isinstance(value, dict | list):
+            yield from ((key, *inner) for inner in tables(value))
 
 
-def at(content: Any, path: tuple[str, ...]) -> Any:
+def changed(content: Any, path: tuple[Any, ...], value: Any) -> Any:
+    entries = copy(content)
+    entries[path[0]] = value if len(path) == 1 else changed(content[path[0]], path[1:], value)
+    return entries
+
+
+def at(content: Any, path: tuple[Any, ...]) -> Any:
     return at(content[path[0]], path[1:]) if path else content
 
 
@@ -160,10 +171,11 @@ def test_every_key_of_real_files_is_used_known_or_named(form: str, tmp_path: Pat
 def test_a_key_that_nobody_knows_is_named_in_every_table_of_real_files(form: str, tmp_path: Path) -> None:
     read_files = [entry for entry in FILES[form] if read(form, write(tmp_path, form, entry[1]))[0] is not None]
     for origins, content in read_files:
-        for path in ((), *keys_of(content)):
-            if isinstance(at(content, path), dict) and not (WHOLE | KNOWN[form]) & {*path}:
+        for path in tables(content):
+            if not (WHOLE | KNOWN[form]) & {*path}:
                 _, said = read(form, write(tmp_path, form, changed(content, (*path, "surprising_key"), 5)))
-                assert any(key in said for key in ("surprising_key", *path[-1:])), (origins, path)
+                outer = [key for key in path if isinstance(key, str)]
+                assert any(key in said for key in ("surprising_key", *outer[-1:])), (origins, path)
 
 
 STATED = {
@@ -200,8 +212,9 @@ def test_columns_of_traces_are_read_or_named(form: str, origins: list[str], cont
     is_refused = "want" in said
     assert all(key in said for key in content.keys() - OF_TRACES) or is_refused, origins
     assert not is_refused or any(key in said for key in content) or "timestamp" in said
-    other = read(form, write(tmp_path, form, content | {"surprising_key": 5}))[1]
-    assert is_refused or "surprising_key" in other
+    for path in tables(content):
+        other = read(form, write(tmp_path, form, changed(content, (*path, "surprising_key"), 5)))[1]
+        assert is_refused or "surprising_key" in other, path
 
 
 def test_a_resolved_setting_counts_before_what_was_asked_for(tmp_path: Path) -> None:
