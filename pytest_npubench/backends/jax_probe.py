@@ -7,7 +7,7 @@ import os
 import pkgutil
 import subprocess
 import sys
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from importlib.util import find_spec
@@ -76,8 +76,13 @@ def set_memory_share(environment: MutableMapping[str, str], share: float) -> Non
 
     The variable has had two names. Where both are set jaxlib raises, and jax goes on without CUDA.
     """
-    users = environment.pop(DEPRECATED_MEMORY_SHARE, "")
-    environment[MEMORY_SHARE] = environment.get(MEMORY_SHARE) or users or str(share)
+    environment[MEMORY_SHARE] = users_memory_share(environment) or str(share)
+    environment.pop(DEPRECATED_MEMORY_SHARE, None)
+
+
+def users_memory_share(environment: Mapping[str, str]) -> str:
+    """The share that the user set, under either name; empty where there is none."""
+    return environment.get(MEMORY_SHARE) or environment.get(DEPRECATED_MEMORY_SHARE, "")
 
 
 def jax_missing(family: str) -> str:
@@ -136,7 +141,9 @@ def _read(sought: Sought, rows: list[Any], said: list[str], version: str) -> Pro
 
 def _none(sought: Sought, platforms: Sequence[str], said: Sequence[str]) -> Probe:
     """No device was found; the probe is failed unless what jax says of the plugin is that there is none."""
+    limits = os.environ.get("JAX_PLATFORMS")  # the user's: jax looks for no others
     reason = f"no {sought.title}: jax found platforms {', '.join(platforms)}"
+    reason += f", as JAX_PLATFORMS={limits} has it" if limits else ""
     about = [text for text in said if sought.plugin in text.lower() and any(word in text for word in FAILURES)]
     if not sought.has_plugin and sought.is_on_host:
         return Probe(

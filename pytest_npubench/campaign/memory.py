@@ -12,15 +12,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from pytest_npubench.backends.jax_probe import users_memory_share
 from pytest_npubench.backends.protocol import Device
 from pytest_npubench.campaign.protocol import CampaignPlan, CaseKind
 from pytest_npubench.core.case import Case
 from pytest_npubench.errors import NpubenchError
 
-# JAX is given XLA_CLIENT_MEM_FRACTION = 0.9; others take what they need, beside a CUDA context of half a GB.
+# JAX is given XLA_CLIENT_MEM_FRACTION = 0.9, on GPUs the user's where it is set; others take what they need, beside a
+# CUDA context of half a GB.
 USABLE_FRACTIONS = {"jax": 0.9}
 USABLE_FRACTION = 0.95
 
@@ -84,7 +87,11 @@ def memory_room(plan: CampaignPlan, devices: Sequence[Device] = ()) -> MemoryRoo
     said = [float(value) for value in sizes if value]
     if not said:
         return None
-    return MemoryRoom(device_bytes=min(said), fraction=USABLE_FRACTIONS.get(plan.framework, USABLE_FRACTION))
+    fraction = USABLE_FRACTIONS.get(plan.framework, USABLE_FRACTION)
+    if devices and plan.framework == "jax" and plan.spec.family == "cuda":
+        with suppress(ValueError):  # jax itself refuses what is no number
+            fraction = float(users_memory_share(os.environ) or fraction)
+    return MemoryRoom(device_bytes=min(said), fraction=fraction)
 
 
 def why_not_fit(

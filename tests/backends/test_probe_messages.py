@@ -177,6 +177,15 @@ def test_a_plugin_that_does_not_start(
     assert not backend("tpu").probe(60).failed
 
 
+def test_platforms_that_the_user_keeps_jax_to_are_told(monkeypatch: pytest.MonkeyPatch, answers: Fake) -> None:
+    """Such as JAX_PLATFORMS=cpu, left from another run on a host of TPUs: all is skipped there, and green."""
+    answers(stdout=HOST_ONLY)
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    assert reason("tpu") == "no TPU: jax found platforms cpu, as JAX_PLATFORMS=cpu has it"
+    monkeypatch.delenv("JAX_PLATFORMS")
+    assert reason("tpu") == "no TPU: jax found platforms cpu"
+
+
 def test_a_gpu_without_a_plugin_of_jax_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, answers: Fake
 ) -> None:

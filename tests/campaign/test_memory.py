@@ -173,6 +173,21 @@ def test_a_device_that_has_less_than_its_file_says_is_believed() -> None:
     assert "the device has 36.0 GB (90% of 40.0 GB); buckets up to 4096 fit" in reason(85_000_000_000, 40_000_000_000)
 
 
+@pytest.mark.parametrize("name", ["XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION"])
+def test_a_users_own_share_of_a_gpu_is_what_jax_may_take(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    plan = plan_of(SPECS["nvidia-h100"], "mistral-7b-v0.3", 16)
+    case, kind = plan.case("buckets", "profile", (("bucket", 8192),)), case_kind("profile")
+    gpu = (Device(family="cuda", ordinal=0, name="NVIDIA H100 80GB HBM3", memory_bytes=85_000_000_000),)
+    for variable in ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION"):
+        monkeypatch.delenv(variable, raising=False)
+    assert why_not_fit(case, kind, plan, gpu) == ""
+    monkeypatch.setenv(name, "0.45")
+    assert "the device has 36.0 GB (45% of 80.0 GB); buckets up to 4096 fit" in why_not_fit(case, kind, plan, gpu)
+    assert why_not_fit(case, kind, plan) == ""  # of the file alone, whoever asks
+    monkeypatch.setenv(name, "half")
+    assert why_not_fit(case, kind, plan, gpu) == ""
+
+
 def test_a_processor_has_the_memory_of_its_host(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = plan_of(SPECS["cpu"], "tiny-llama", 1)
     case, kind = plan.case("buckets", "profile", (("bucket", 128),)), case_kind("profile")
