@@ -121,13 +121,13 @@ def test_a_runtime_without_devices_says_so():
 
 def test_kernels_do_what_they_are_called(runtime, small):
     """The binaries that are compiled, with numbers put in: a product, a copy, an addition."""
-    compiled = {}
+    compiled, given = {}, {}
 
     class Recorder:
         devices = runtime.devices
 
         def compile(self, name, function, *arguments, **options):
-            compiled[name] = runtime.compile(name, function, *arguments, **options)
+            compiled[name], given[name] = runtime.compile(name, function, *arguments, **options), arguments
             return compiled[name]
 
     kernels = CanaryKernels(Recorder())
@@ -137,6 +137,7 @@ def test_kernels_do_what_they_are_called(runtime, small):
         assert kernels.time(kernel) > 0
         assert kernels.time(kernel) > 0
         assert runtime.num_process_compiles == before
+    assert all(len(np.unique(matrix)) > 200 for matrix in given["canary-matmul"]), "a constant draws too little power"
     numbers = np.random.default_rng(0).random((16, 16), np.float32)
     np.testing.assert_allclose(compiled["canary-matmul"](numbers, numbers), numbers @ numbers, rtol=1e-5)
     flat = np.arange(1024, dtype=np.float32)

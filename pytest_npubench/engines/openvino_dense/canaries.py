@@ -1,6 +1,6 @@
 """The canary kernels of engines/canary_kernels.py as OpenVINO models: a stack's compute, memory, launches.
 
-    matmul     a square matrix product, its weight a constant of the model
+    matmul     a square product of random matrices, the weight a constant of the model
     copy       one buffer into another, larger than the caches; each value is doubled, since a plugin may drop a graph
                that only passes its input on
     dispatch   an addition of eight numbers, waited for each time
@@ -38,7 +38,8 @@ class OpenVinoCanaries:
             build: Callable[[], Any] = {"matmul": self._matmul, "copy": self._copy, "dispatch": _dispatch}[kernel]
             compiled: Any = self._compiler.compile(f"canary-{kernel}", build)
             request = compiled.create_infer_request()
-            request.get_input_tensor(0).data[...] = 0
+            values = request.get_input_tensor(0).data
+            values[...] = _random(values.shape) if kernel == "matmul" else 0
             self._requests[kernel] = request
 
     def time(self, kernel: str) -> float:
@@ -53,11 +54,16 @@ class OpenVinoCanaries:
     def _matmul(self) -> Any:
         rows, dtype = self._sizes.matmul_rows, np.dtype(self._sizes.matmul_dtype)
         x = op.parameter([rows, rows], ov.Type(dtype))
-        return _model(op.matmul(x, op.constant(np.full((rows, rows), 1 / rows, dtype)), False, False), x)
+        return _model(op.matmul(x, op.constant(_random((rows, rows)).astype(dtype)), False, False), x)
 
     def _copy(self) -> Any:
         x = op.parameter([self._sizes.copy_bytes // FLOAT_BYTES], ov.Type.f32)
         return _model(op.multiply(x, op.constant(np.array(2, np.float32))), x)
+
+
+def _random(dims: tuple[int, ...]) -> Any:
+    """A constant takes so little power that a lowered power cap would not show."""
+    return np.random.default_rng(0).standard_normal(dims, np.float32)
 
 
 def _dispatch() -> Any:

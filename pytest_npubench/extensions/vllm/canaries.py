@@ -56,7 +56,9 @@ class TorchCanaries:
 
         size = sizes(self._device)
         shape, dtype = (size.matmul_rows,) * 2, getattr(torch, size.matmul_dtype)
-        matrix = torch.full(shape, 1 / size.matmul_rows, dtype=dtype, device=self._device)
+        # random, since a constant takes so little power that a lowered power cap would not show
+        generator = torch.Generator(self._device).manual_seed(0)
+        matrix = torch.empty(shape, dtype=dtype, device=self._device).normal_(generator=generator)
         product = torch.empty_like(matrix)
         return lambda: torch.matmul(matrix, matrix, out=product)
 

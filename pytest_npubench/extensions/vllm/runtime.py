@@ -8,14 +8,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pytest_npubench import backends
+from pytest_npubench.backends.cuda import ALLOCATOR_SETTINGS, DRIVER_SETTINGS
 from pytest_npubench.backends.protocol import Backend, Device, Stack
 from pytest_npubench.engines.unopened_devices import UnopenedDevices, with_software
 from pytest_npubench.errors import DeviceUnavailableError
 from pytest_npubench.extensions.vllm.installed import vllm_there, why_not_served
 from pytest_npubench.extensions.vllm.process import num_late_compiles, vllm_python
 
-SETTINGS = ("OMP_NUM_THREADS", "VLLM_CPU_OMP_THREADS_BIND", "VLLM_ATTENTION_BACKEND", "NVIDIA_TF32_OVERRIDE")
-"""Of the environment: what changes how fast vLLM's kernels are."""
+SETTINGS = (
+    "OMP_NUM_THREADS",
+    "VLLM_CPU_OMP_THREADS_BIND",
+    "VLLM_ATTENTION_BACKEND",
+    "NVIDIA_TF32_OVERRIDE",
+    "TORCH_BLAS_PREFER_CUBLASLT",
+    *ALLOCATOR_SETTINGS,
+    *DRIVER_SETTINGS,
+)
+"""Of the environment: what changes how fast vLLM's kernels are, or the engine that launches them."""
 
 
 class VllmRuntime(UnopenedDevices):

@@ -11,6 +11,7 @@ from pytest_npubench.backends.protocol import Device
 from pytest_npubench.errors import DeviceUnavailableError, MeasurementError
 from pytest_npubench.extensions.vllm import process
 from pytest_npubench.extensions.vllm import runtime as vllm_runtime
+from pytest_npubench.extensions.vllm.canaries import TorchCanaries
 from pytest_npubench.extensions.vllm.installed import VllmThere
 from pytest_npubench.extensions.vllm.runtime import VllmRuntime
 
@@ -35,6 +36,20 @@ def test_the_stack_names_vllm_and_the_torch_beside_it(runtime, monkeypatch):
     assert stack.compiler.split(", ")[:2] == ["cpu", "OMP_NUM_THREADS=3"]
     assert stack.device_class.startswith("the test's processor, ")
     assert "core" in stack.device_class
+
+
+@pytest.mark.parametrize("name", ["CUDA_LAUNCH_BLOCKING", "PYTORCH_ALLOC_CONF", "CUBLAS_WORKSPACE_CONFIG"])
+def test_the_stack_has_what_changes_how_cuda_and_torch_run_an_engine(runtime, monkeypatch, name):
+    there = VllmThere(distribution="vllm", version="0.32.0", torch="2.13.0", platform="cuda", family="cuda")
+    gpu = Device(family="cuda", ordinal=0, name="NVIDIA H100 80GB HBM3")
+    monkeypatch.setenv(name, "a value")
+    assert f"{name}=a value" in runtime(gpu, there=there).stack().compiler.split(", ")
+
+
+def test_the_matrices_of_the_canary_in_vllms_process_are_random():
+    """Of a constant one the product is a constant."""
+    torch = pytest.importorskip("torch")
+    assert len(torch.unique(TorchCanaries("cpu")._matmul()())) > 1000
 
 
 def test_a_backend_that_tells_nothing_more_and_several_devices(runtime):
