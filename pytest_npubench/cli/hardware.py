@@ -53,6 +53,8 @@ def run(arguments: argparse.Namespace) -> int:
     path, HardwareFileError for a file that is wrong."""
     if arguments.device is not None and arguments.new is None:
         raise ConfigError("--device is the device of a new file; want it with --new")
+    if arguments.new is not None and arguments.fit:
+        raise ConfigError("--fit is of files that are there, and --new writes one that fits; want one of them")
     if arguments.check and not arguments.fit:
         return check(arguments.check, as_json=arguments.json)
     specs = load_all(folders_of_runs())

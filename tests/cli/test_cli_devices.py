@@ -276,6 +276,7 @@ def test_new_writes_a_file_from_what_the_driver_tells_and_what_is_answered(
         ),
         (("mine.toml", "--device", "tpu:0"), "", "no device tpu:0; no tpu here"),
         (("mine.toml", "--device", "x:0"), "", "no device x:0; no family x"),
+        (("mine.toml", "--fit"), "", "--fit is of files that are there"),
         (("mine.toml",), "121\n", "'121': want a number and one of FLOP/s, TFLOP/s, such as '121 TFLOP/s'"),
         (("mine.toml",), "many TFLOP/s\n", "'many TFLOP/s': want a number"),
     ],
