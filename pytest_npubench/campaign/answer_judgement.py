@@ -145,7 +145,10 @@ def _verdict(visit: AnswerVisit, detail: AnswersDetail, wrong: int) -> Verdict:
 
 def _error_words(visit: AnswerVisit, detail: AnswersDetail) -> str:
     if detail.error is None or detail.largest_error is None:
-        return "" if detail.inconsistent else "answers consistent, not compared: there is no reference"
+        from pytest_npubench.engines.answer_reference import ROUNDING  # with it comes numpy
+
+        of_dtype = "" if detail.dtype in ROUNDING else f" in {detail.dtype}"
+        return "" if detail.inconsistent else f"answers consistent, not compared: there is no reference{of_dtype}"
     allowed = f"allowed {detail.limit:.2g} in {detail.dtype} (rounding)"
     if detail.error <= detail.limit and detail.largest_error <= detail.largest_limit:
         return f"answers right: {detail.error:.2g} from float64, {allowed}"

@@ -11,7 +11,8 @@ the distances from the exact answers over positions, `largest` the largest.
 A run takes two operations a token for each active parameter and product of attention, and a hundred a weight. The
 longest prompts have no reference where MAX_OPERATIONS, about a minute of two cores, do not last for them, or behind
 MAX_TOKENS: they are tied to the others by the pairs that must agree. A model so wide that not even the shortest prompt
-is affordable has none.
+is affordable has none. A dtype that is no key of ROUNDING, such as int8, has none either: how a vendor quantises is not
+modelled, and its results count as rounded to COARSEST.
 
 Worked number: llama-3.2-1b has 0.97e9 weights in its layers, 1.9 GFLOP a token.
 """
@@ -46,6 +47,7 @@ from pytest_npubench.engines.shapes import SWIGLU_ALPHA, SWIGLU_LIMIT, DecoderSh
 MAX_OPERATIONS = 1e12
 MAX_TOKENS = 1040  # of a text: attention in float64 takes the square of it
 ROUNDING = {"fp32": 2.0**-24, "fp16": 2.0**-11, "bf16": 2.0**-8}
+COARSEST = "bf16"
 SUM_ROUNDING = 2.0**-24
 WEIGHT_OPERATIONS = 100  # making a weight and widening it takes as long as so many operations with it
 MAX_TABLE = 3e8  # entries of the vocabulary's table: a few seconds
@@ -92,6 +94,8 @@ def answer_reference(
 ) -> AnswerReference:
     """Returns the reference of weights in a dtype, None: of probe weights; kept in a file of `folder`, and read from
     there."""
+    if dtype not in ROUNDING:
+        return _no_reference(shape, COARSEST, prompts.num_positions)
     weights = weights or ProbeWeights(shape, dtype)
     if folder is None:
         return _computed(shape, dtype, prompts, weights)

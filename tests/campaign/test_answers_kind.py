@@ -3,6 +3,7 @@ has none."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -108,6 +109,17 @@ def test_an_engine_that_answers_nothing_is_no_silent_pass(plan: BucketPlan) -> N
     (case,) = cases(plan, "answers")
     with pytest.raises(MeasurementError, match="does not answer"):
         KIND.judge(case, plan, Measured(failures=failures))
+
+
+def test_an_engine_in_int8_is_held_against_itself_alone(plan: BucketPlan) -> None:
+    quantised = dataclasses.replace(plan, spec=dataclasses.replace(plan.spec, dtype="int8"))
+    bench, failures = loaded(quantised, Right(quantised))
+    assert failures == {}
+    (case,) = cases(quantised, "answers")
+    judged = KIND.judge(case, quantised, Measured(rounds=[row_of(bench.sample(point_of(quantised), 0))]))
+    assert judged.verdict.kind is VerdictKind.PASSED
+    assert judged.verdict.reason.startswith("answers consistent, not compared: there is no reference in int8; ")
+    assert {metric.name for metric in judged.metrics} == {"answer_change", "inconsistent_pairs"}
 
 
 def test_who_has_the_case(plan: BucketPlan) -> None:
