@@ -277,9 +277,9 @@ HARMLESS = (
     Harmless(title="binaries compile 5 % slower", plant="compiling_a_little_longer"),
     Harmless(title="times added up in another order", plant="another_order_of_addition"),
     Harmless(title="another host of the same kind", plant="another_host_name"),
-    Harmless(title="cases run on two workers", options=("-n2",)),
+    Harmless(title="two workers", options=("-n2",)),
     Harmless(title="one case selected", options=("-k", "bucket32")),
-    Harmless(title="cases in the opposite order", plant="backwards", play="backwards"),
+    Harmless(title="the opposite order", plant="backwards", play="backwards"),
     Harmless(title="twice as many rounds", play="with_more_rounds"),
     Harmless(title="a suite with one test more", play="with_another_test", files=(PROFILE, "test_new.py")),
     Harmless(title="a user's own callables", files=(OWN,)),
@@ -300,6 +300,7 @@ HARMLESS = (
         for title, plant, environ in (
             ("a night like the others", "", ()),
             ("sums in another order", "sums in another order", ()),
+            ("pads of another token", "pads of another token", ()),
             ("another optimisation of the compiler", "", (("XLA_FLAGS", "--xla_backend_optimization_level=2"),)),
             ("one thread", "", (("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false"),)),
         )

@@ -7,6 +7,8 @@ import os
 import pytest
 from campaign.test_answer_judgement import IN_THE_BINARIES, IN_THE_WEIGHTS, SHAPE, forwards, silent, with_weights
 
+from pytest_npubench.engines.jax_dense.engine import StaticBucketEngine
+
 
 def reordered(true, layer, x, **form):
     """The intermediate width backwards: the same sums in another order."""
@@ -19,6 +21,7 @@ PLANTS = {
     **{name: plant for name, (plant, _) in IN_THE_BINARIES.items()},
     "all matrices zero": with_weights(silent),
     "sums in another order": forwards("feed_forward", reordered),
+    "pads of another token": lambda patch: patch.setattr(StaticBucketEngine, "padding_token", 7),
 }
 
 
