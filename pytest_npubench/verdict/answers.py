@@ -30,8 +30,7 @@ NEVER_ACCEPTED = "answers were never accepted: recorded at the next acceptance"
 def distance(now: Sequence[float], then: Sequence[float]) -> float:
     """Measures the distance of two vectors of one length, which are blocks of 16 numbers one after the other. A
     position that was constant, so that its change has no measure, counts 1 where it changed."""
-    starts = range(0, len(then), BLOCK)
-    squares = [_block_distance(now[start : start + BLOCK], then[start : start + BLOCK]) ** 2 for start in starts]
+    squares = [by**2 for by in _block_distances(now, then)]
     return math.sqrt(math.fsum(squares) / len(squares))
 
 
@@ -46,7 +45,9 @@ def judge_answers(now: Sequence[float], then: Sequence[float] | None, limit: flo
     if by <= limit:
         reason = f"answers unchanged: {by:.2g} of {limit:.2g} allowed (rounding)"
         return Verdict(kind=VerdictKind.UNCHANGED, reason=reason)
-    return Verdict(kind=VerdictKind.REGRESSED, reason=f"answers changed: {by:.2g} (limit {limit:.2g})")
+    beyond = [not apart <= limit for apart in _block_distances(now, then)]
+    where = f"beyond it at {sum(beyond)} of {len(beyond)} positions"
+    return Verdict(kind=VerdictKind.REGRESSED, reason=f"answers changed: {by:.2g} (limit {limit:.2g}), {where}")
 
 
 def judge_accuracy(now: float, then: float | None) -> Verdict:
@@ -60,7 +61,8 @@ def judge_accuracy(now: float, then: float | None) -> Verdict:
     if ratio < LESS_EXACT:
         return Verdict(kind=VerdictKind.UNCHANGED, reason=f"answers as exact: {times}", ratio=shown)
     kind = VerdictKind.REGRESSED if ratio >= FAR_LESS_EXACT else VerdictKind.INCONCLUSIVE
-    return Verdict(kind=kind, reason=f"answers less exact: {times}", ratio=shown)
+    cause = "; lower precision inside (8 bits?)" if kind is VerdictKind.REGRESSED else ""
+    return Verdict(kind=kind, reason=f"answers less exact: {times}{cause}", ratio=shown)
 
 
 def judge_identical(now: float, then: float | None) -> Verdict:
@@ -70,6 +72,11 @@ def judge_identical(now: float, then: float | None) -> Verdict:
     if now == then:
         return Verdict(kind=VerdictKind.UNCHANGED, reason=f"{now:.12g}, as accepted")
     return Verdict(kind=VerdictKind.REGRESSED, reason=f"{now:.12g}, accepted {then:.12g}: want the same")
+
+
+def _block_distances(now: Sequence[float], then: Sequence[float]) -> list[float]:
+    starts = range(0, len(then), BLOCK)
+    return [_block_distance(now[start : start + BLOCK], then[start : start + BLOCK]) for start in starts]
 
 
 def _block_distance(now: Sequence[float], then: Sequence[float]) -> float:
