@@ -235,6 +235,8 @@ def why_not(output: str, marker: str) -> DeviceUnavailableError | MeasurementErr
         return DeviceUnavailableError("; ".join(dict.fromkeys(skipped)))
     if not lines:
         return MeasurementError(f"-m {marker!r}: pytest printed nothing")
+    if any("/ 0 selected" in line for line in lines):
+        return MeasurementError(f"-m {marker!r} selects none of cpu, cuda and tpu, on which the tests of selfcheck run")
     _say(plain_lines("\n".join(lines[-NUM_LAST_LINES:])))
     return MeasurementError(f"-m {marker!r} gave nothing that counts: the lines above are the last of its run")
 

@@ -79,3 +79,9 @@ def test_a_blind_gate_misses_what_it_does_not_look_at(planted, monkeypatch: pyte
 def test_a_device_that_is_not_here_is_named_with_the_reason(planted) -> None:
     status, words, output = planted(marker="tpu")
     assert (status, words, output) == (1, {}, "unavailable: jax found platforms cpu\n")
+
+
+def test_a_marker_that_selfcheck_has_no_test_for_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    selected = "collected 9 items / 9 deselected / 0 selected"
+    assert "selects none of cpu, cuda and tpu" in str(selfcheck.why_not(selected, "neuron"))
+    assert capsys.readouterr().err == ""
