@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_npubench.errors import JournalError, StoreError
+from pytest_npubench.plain_text import counted, plain
 from pytest_npubench.plugin.run_process import run_id, worker
 from pytest_npubench.plugin.settings import Settings
 
@@ -78,11 +79,14 @@ class RunStores:
         if not self._settings.journal.exists():  # a run that was killed before its first line
             self._notes.append(f"nothing to resume: no journal {self._settings.journal}")
             return None
-        from pytest_npubench.store.fingerprint import why_no_revision
+        from pytest_npubench.store.fingerprint import untracked_python, why_no_revision
 
         if why := why_no_revision(self._config.rootpath):  # what is unknown then and now may have changed
             self._notes.append(f"nothing is resumed, all is measured anew: the commit is not known ({why})")
             return None
+        if names := untracked_python(self._config.rootpath):
+            what = counted(len(names), "Python file")
+            self._notes.append(f"resumed as if {what} had not changed that git does not track: {plain(names[0])}")
         return self._read_before()
 
     @property

@@ -155,6 +155,12 @@ def why_no_revision(rootdir: Path) -> str:
     return f"{said}: put the folder under git, with a commit"
 
 
+def untracked_python(rootdir: Path) -> tuple[str, ...]:
+    """Returns the Python files that are in no commit and not ignored: whether they changed no revision tells."""
+    names = _git(rootdir, GIT_TIMEOUT_S, "ls-files", "--others", "--exclude-standard", "-z", "--", "*.py") or b""
+    return tuple(sorted(filter(None, names.decode(errors="replace").split("\0"))))
+
+
 def _git(rootdir: Path, timeout_s: float, *arguments: str) -> bytes | None:
     """What git prints; None where there is no git, or it fails or takes too long."""
     try:

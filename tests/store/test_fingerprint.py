@@ -23,6 +23,7 @@ from pytest_npubench.store.fingerprint import (
     cpu_model,
     git_revision,
     installed,
+    untracked_python,
     why_no_revision,
 )
 
@@ -240,6 +241,17 @@ def test_why_the_commit_is_unknown_and_what_mends_it(repository, tmp_path_factor
     assert why_no_revision(rootdir) == ""
     monkeypatch.setattr("pytest_npubench.store.fingerprint.git_revision", lambda rootdir: "0123456789ab-dirty")
     assert why_no_revision(rootdir).endswith("what differs from the commit: commit it")
+
+
+def test_python_files_that_no_commit_has_are_named(repository, tmp_path):
+    rootdir, git = repository
+    for name in ("kept.py", "new.py", "ignored.py", "notes.txt"):
+        (rootdir / name).write_text("pass\n")
+    (rootdir / ".gitignore").write_text("ignored.py\n")
+    git("add", "kept.py", ".gitignore")
+    git("commit", "-q", "-m", "first")
+    assert untracked_python(rootdir) == ("new.py",)
+    assert untracked_python(tmp_path / "absent") == ()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
