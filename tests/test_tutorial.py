@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_npubench.cli.main import main
+from pytest_npubench.cli.main import main, make_parser
 from pytest_npubench.plugin.options import FLAGS, OPTIONS
 
 ROOT = Path(__file__).parent.parent
@@ -109,7 +109,7 @@ def _commands(*pages: Path) -> list[str]:
     text = "\n".join(page.read_text(encoding="utf-8") for page in pages).replace("\\\n", " ")
     fences = re.findall(r"^ *```(\w*)[^\n]*\n(.*?)^ *```$", text, re.DOTALL | re.MULTILINE)
     blocks = [block for language, block in fences if language in ("", "sh", "console")]
-    lines = [line.strip() for block in blocks for line in block.splitlines()]
+    lines = [line.strip().removeprefix("$ ") for block in blocks for line in block.splitlines()]
     return [line for line in lines if re.match(r"(\w+=\S+ )?npubench ", line)]
 
 
@@ -132,6 +132,20 @@ def test_a_shown_command_and_its_options_exist(command: str, capsys: pytest.Capt
     known += re.findall(r"--[a-z][a-z-]+", text)
     assert f"npubench {' '.join(path)}" in text
     assert set(options) <= set(known)
+
+
+@pytest.mark.parametrize(
+    "page", ["README.md", *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))]
+)
+def test_every_shown_command_is_understood(page: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for command in _commands(ROOT / page):
+        words = shlex.split(command, comments=True)
+        words = words[words.index("npubench") + 1 :]
+        try:
+            make_parser(words[:1]).parse_args(words)
+        except SystemExit as end:
+            if end.code:
+                pytest.fail(f"{command}\n{capsys.readouterr().err}")
 
 
 @pytest.mark.parametrize("command", [line for line in README if line.split()[1] in ("hardware", "simulate")])

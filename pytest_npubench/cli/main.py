@@ -21,9 +21,10 @@ from pytest_npubench.errors import NpubenchError
 EPILOG = """\
 exit status:
   0    done
-  1    an error, in one line on stderr; compare and ab: a regression; load: too
-       few requests attain their SLO; search: no setting does; journal check and hardware --check: a
-       fault was found; nightly: not green; selfcheck: a planted fault was missed
+  1    an error, in one line on stderr; compare and ab: a regression; load:
+       too few requests attain their SLO; search: no setting does; journal
+       check and hardware --check: a fault was found; nightly: not green;
+       selfcheck: a planted fault was missed
   2    a command line that cannot be understood; a simulation or load that
        cannot be run
   3    compare, ab, bisect: too much could not be decided

@@ -54,6 +54,7 @@ def test_the_help_of_every_command_fits_80_columns(monkeypatch: pytest.MonkeyPat
         assert max(map(len, text.splitlines())) <= 80, text
         example = text.rpartition("\nexample: ")[2]
         assert parser.epilog is not None
+        assert parser.epilog.rpartition("example: ")[0] in text  # exit statuses stand as they were written
         whole = shlex.split(parser.epilog.rpartition("example: ")[2])
         assert shlex.split(example.replace(" \\\n", " ")) == whole
         assert " ".join(whole).startswith(parser.prog)
