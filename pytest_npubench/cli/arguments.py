@@ -102,6 +102,13 @@ def add_journal(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def history_url(text: str) -> str:
+    """The type of an option that names a history; empty: that of runs in this folder."""
+    from pytest_npubench.store.history import DEFAULT_URL
+
+    return text or RunFolders.here().history or DEFAULT_URL
+
+
 def check_other_file(output: Path | None, *sources: Path) -> None:
     """Raises StoreError where the output file is also an input."""
     for source in sources:

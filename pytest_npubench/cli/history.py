@@ -9,7 +9,15 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_npubench.cli.arguments import add_command, add_json_option, columns, entry_count, print_document, say
+from pytest_npubench.cli.arguments import (
+    add_command,
+    add_json_option,
+    columns,
+    entry_count,
+    history_url,
+    print_document,
+    say,
+)
 from pytest_npubench.errors import HistoryError, did_you_mean
 from pytest_npubench.plain_text import counted, plain
 from pytest_npubench.store.history import DEFAULT_URL
@@ -57,7 +65,11 @@ def add_parser(commands: Commands, about: str) -> None:
     changes.set_defaults(run=run_changes)
     for action in (upload, listing, show, changes):
         action.add_argument(
-            "--history", metavar="URL", default=DEFAULT_URL, help="path.db or postgresql://... (default: %(default)s)"
+            "--history",
+            metavar="URL",
+            default="",
+            type=history_url,
+            help=f"path.db or postgresql://... (default: that of runs in this folder, else {DEFAULT_URL})",
         )
     for action in (listing, show, changes):
         action.add_argument("--since", metavar="DATE", type=moment, help="from this day on (ISO 8601; UTC)")

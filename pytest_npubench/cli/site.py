@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_npubench.cli.arguments import add_command, add_json_option, print_document, say
+from pytest_npubench.cli.arguments import add_command, add_json_option, history_url, print_document, say
 from pytest_npubench.core.run_folders import RunFolders
 from pytest_npubench.errors import ConfigError
 from pytest_npubench.plain_text import counted
@@ -26,8 +26,9 @@ def add_parser(commands: Commands, about: str) -> None:
         "history",
         metavar="HISTORY",
         nargs="?",
-        default=DEFAULT_URL,
-        help="path.db or postgresql://... (default: %(default)s)",
+        default="",
+        type=history_url,
+        help=f"path.db or postgresql://... (default: that of runs in this folder, else {DEFAULT_URL})",
     )
     parser.add_argument("-o", "--output", metavar="DIR", type=Path, required=True, help="the folder to write")
     parser.add_argument(

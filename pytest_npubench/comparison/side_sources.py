@@ -28,6 +28,7 @@ from pytest_npubench.comparison.sides import (
     key_facts,
     make_side,
 )
+from pytest_npubench.core.run_folders import RunFolders
 from pytest_npubench.errors import BaselineError, ConfigError, HistoryError
 from pytest_npubench.plain_text import counted
 from pytest_npubench.store.aliases import Aliases
@@ -180,7 +181,8 @@ def _query(text: str) -> tuple[str, dict[str, str], datetime | None]:
         raise ConfigError(f"history query: {rest[0][0]!r} is not known; allowed are {', '.join(SELECTORS)} and since")
     where = {name: value for name, value in pairs if name in SELECTORS}
     since = dict(pairs).get("since")
-    return (f"{url}?{urlencode(rest)}" if rest else url) or DEFAULT_URL, where, _moment(since)
+    url = (f"{url}?{urlencode(rest)}" if rest else url) or RunFolders.here().history or DEFAULT_URL
+    return url, where, _moment(since)
 
 
 def _moment(text: str | None) -> datetime | None:

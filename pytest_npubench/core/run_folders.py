@@ -1,4 +1,4 @@
-"""Where the runs of a folder keep baselines and journal, for the commands beside them: one setting holds for both.
+"""Where the runs of a folder keep baselines, journal and history, for the commands beside them: one setting for both.
 
 As in a run, [tool.npubench] of the root's pyproject.toml comes after the ini file's keys, and these after options in
 its `addopts` and in PYTEST_ADDOPTS. The root is pytest's.
@@ -10,7 +10,7 @@ import argparse
 import os
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +20,18 @@ from pytest_npubench.errors import ConfigError
 from pytest_npubench.plain_text import plain
 
 DEFAULT_BASELINES = "baselines"
-NAMES = ("baselines", "journal", "hardware")
+NAMES = ("baselines", "journal", "hardware", "history")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFolders:
-    """Absolute paths. hardware: the folder of further hardware files, where a setting names one."""
+    """Absolute paths. hardware: the folder of further hardware files, and history: its address as it is written, where
+    a setting names one."""
 
     baselines: Path
     journal: Path
     hardware: Path | None
+    history: str | None = field(repr=False)  # it may hold a password
 
     @classmethod
     def of(cls, root: Path, here: Path, values: Mapping[str, str | None]) -> RunFolders:
@@ -39,6 +41,7 @@ class RunFolders:
             baselines=root / (values["baselines"] or DEFAULT_BASELINES),
             journal=here / journal if journal else root / ".npubench" / "journal.jsonl",
             hardware=here / hardware if hardware else None,
+            history=values["history"],
         )
 
     @classmethod

@@ -66,6 +66,19 @@ def test_the_default_place(nights: Path, tmp_path: Path, call: Run, monkeypatch:
     assert call("history", "list").out.count("\n") == 9
 
 
+def test_the_place_that_runs_here_have(
+    nights: Path, tmp_path: Path, call: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pyproject.toml").write_text('[tool.npubench]\nhistory = "of-runs.db"\n', encoding="utf-8")
+    assert call("history", "upload", str(nights)).status == 0
+    assert (tmp_path / "of-runs.db").is_file()
+    assert call("history", "list").out.count("\n") == 9
+    assert call("site", "-o", "site").status == 0
+    assert call("compare", "history:", "--by", "driver").status in (0, 1, 3)
+    assert "other.db: no such file" in call("history", "list", "--history", "other.db").err
+
+
 def test_list_is_newest_first_and_narrowed(nights: Path, history: str, call: Run) -> None:
     ids = [session.id for session in read_journal(nights).sessions]
     found = call("history", "list", "--history", history, "--json").json["sessions"]
