@@ -184,7 +184,7 @@ def _metric_lines(name: str, metric: dict[str, Any]) -> list[str]:
             session["git_revision"] or "unknown",
             number_text.figure(session["judged"], unit),
             _percent(session["spread"]),
-            _percent(session["change"], sign="+"),
+            _change(session["change"]),
             ", ".join(filter(None, ("anchor" if session["anchor"] else "", session["reason"]))),
         )
         for session in sessions
@@ -199,6 +199,13 @@ def _percent(fraction: float | None, sign: str = "") -> str:
     if fraction is None:
         return "unknown"
     return f"{round(fraction * 100, 1) + 0.0:{sign}.1f} %"  # adding 0 turns -0.0 into 0.0
+
+
+def _change(fraction: float | None) -> str:
+    """Signed percent; from twice as much on a factor."""
+    if fraction is not None and fraction > 1:
+        return number_text.change(fraction)
+    return _percent(fraction, sign="+")
 
 
 def _rejected_line(session: str, item: dict[str, str]) -> str:

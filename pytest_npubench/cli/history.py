@@ -241,10 +241,11 @@ def sparkline(values: Sequence[float]) -> str:
 
 
 def _level(change: TrendChange) -> str:
-    from pytest_npubench.reports.number_text import figures
+    from pytest_npubench.reports.number_text import figures, two_digits
 
     text = " -> ".join(figures((change.before, change.after), change.unit))
-    return f"{text} ({(change.ratio - 1) * 100:+.1f} %, {'worse' if change.worse else 'better'})"
+    size = f"x{two_digits(change.ratio)}" if change.ratio > 2 else f"{(change.ratio - 1) * 100:+.1f} %"
+    return f"{text} ({size}, {'worse' if change.worse else 'better'})"
 
 
 def _session_cells(row: SessionRow) -> tuple[str, ...]:

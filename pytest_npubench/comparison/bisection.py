@@ -19,6 +19,7 @@ from typing import Literal, TypeVar
 from pytest_npubench.comparison.outcome import MOVED, Comparison, Row
 from pytest_npubench.errors import ConfigError
 from pytest_npubench.verdict import VerdictKind
+from pytest_npubench.verdict.wording import FACTOR
 
 Measure = Callable[[str, str, int], Comparison]
 """Holds the second version against the first, in so many pairs. Raises ConfigError where one cannot be measured."""
@@ -172,13 +173,16 @@ def same_metric(comparison: Comparison, ends: Row) -> Row:
 
 
 def change_text(row: Row) -> str:
-    """Such as "+8.0 % (6.9 to 9.1)"; where the metric has no interval the gate's reason."""
+    """Such as "+8.0 % (6.9 to 9.1)", from twice as much on "x2.4 (x2.3 to x2.5)"; where the metric has no interval the
+    gate's reason."""
     verdict = row.verdict
     if verdict.ratio is None or verdict.interval is None:
         return verdict.reason
     if row.definition.gate == "difference":
         low, high = verdict.interval
         return f"{verdict.ratio:+.4g} ({low:.4g} to {high:.4g})"
+    if verdict.ratio > FACTOR:
+        return "x{:.3g} (x{:.3g} to x{:.3g})".format(verdict.ratio, *verdict.interval)
     change, low, high = (100 * (ratio - 1) for ratio in (verdict.ratio, *verdict.interval))
     return f"{change:+.1f} % ({low:.1f} to {high:.1f})"
 

@@ -32,7 +32,7 @@ from pytest_npubench.store.baselines import Baselines
 from pytest_npubench.store.fingerprint import Fingerprint, FingerprintKey
 from pytest_npubench.verdict import FAILING, Verdict, VerdictKind
 from pytest_npubench.verdict.result import OF_ANSWERS, STATISTICAL, Judgement, Metric
-from pytest_npubench.verdict.wording import TONIGHT
+from pytest_npubench.verdict.wording import FACTOR, TONIGHT
 from pytest_npubench.verdict.work import differences
 
 Again = Callable[[Sequence[str], int], Mapping[Key, tuple[float, ...]]]
@@ -354,7 +354,9 @@ def _changed(metric: Metric, verdict: Verdict) -> str:
     if verdict.ratio is None:
         return f"{metric.name} {verdict.kind.value}"
     is_difference = metric.gate == "difference"
-    change = f"{verdict.ratio:+.3g}" if is_difference else f"{100 * (verdict.ratio - 1):+.3g} %"
+    change = f"{100 * (verdict.ratio - 1):+.3g} %" if verdict.ratio <= FACTOR else f"x{verdict.ratio:.3g}"
+    if is_difference:
+        change = f"{verdict.ratio:+.3g}"
     return f"{metric.name} {verdict.kind.value} ({change})"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import pytest
 from hypothesis import given
@@ -114,6 +115,9 @@ def test_what_is_not_decided_is_measured_longer_and_then_passed_over() -> None:
     assert answer.passed_over == {"v1": "not decided after 40 pairs", "v2": "not decided after 40 pairs"}
     assert answer.step is not None
     assert change_text(answer.step) == "+8.0 % (6.7 to 9.3)"
+    far = search(Gate(levels(1, 3))).run().ends
+    assert far is not None
+    assert re.fullmatch(r"x3 \(x2\.\d\d? to x3\.\d\d?\)", change_text(far))
 
 
 def test_ends_that_cannot_be_measured_are_an_error() -> None:
