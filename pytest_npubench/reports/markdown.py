@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 FOLDED = NOTHING_TO_SAY | WITHOUT_BASELINE
 MOST_ROWS = 2000  # GitHub takes 1 MiB of step summary
-HEADER = "| case | figure | value | change | 95 % interval | verdict |\n|---|---|--:|--:|---|---|\n"
+HEADER = "| case | figure | quartile | error | change | 95 % interval | verdict |\n|---|---|--:|--:|--:|---|---|\n"
 SPECIAL = "\\`*_{}[]<>#|~&"
 
 
@@ -69,7 +69,10 @@ def _headline(rows: Sequence[RunRow]) -> str:
 def _line(row: RunRow) -> str:
     """A case, and below it its metrics where not all have its verdict."""
     rows = (
-        (shown.name, shown.figure or "", shown.value_text, shown.change_text, shown.interval_text, shown.kind)
+        (
+            *(shown.name, shown.figure or "", shown.quartile_text, shown.error_text),
+            *(shown.change_text, shown.interval_text, shown.kind),
+        )
         for shown in (row, *metric_rows(row.record))
     )
     return "".join(f"| {' | '.join(map(escaped, cells))} |\n" for cells in rows)

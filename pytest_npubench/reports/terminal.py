@@ -282,9 +282,8 @@ def _said(row: RunRow, width: int) -> list[str]:
     """What `-v` shows under a row."""
     record, said = row.record, row.record.judgement
     figures = []
-    if said.measured_s is not None:
-        figures.append(f"measured {row.measured_text}")
     if said.predicted_s is not None:
+        figures += [f"measured {row.measured_text}"] if said.measured_s is not None else []
         figures.append(f"predicted {row.predicted_text}, off {row.off_text}")
     if said.repeat_error is not None:
         figures.append(f"repeat error {number_text.percent(said.repeat_error)} %")
@@ -304,7 +303,8 @@ def _metrics_said(row: RunRow) -> list[str]:
             compared.append(f"{figure}: {alone.kind}: {alone.verdict.reason}")
         else:
             why = FIGURE if metric.gate == "none" else "" if alone is None else alone.kind
-            others.append(f"{metric.name} {number_text.figure(metric.value, metric.unit)}{f' ({why})' if why else ''}")
+            value = number_text.figure(metric.value, metric.unit) if alone is None else alone.value_text
+            others.append(f"{metric.name} {value}{f' ({why})' if why else ''}")
     return [*compared, ", ".join(others)]
 
 

@@ -183,6 +183,16 @@ def test_quiet_and_verbose() -> None:
     assert all(text in verbose for text in ("buckets/profile/cpu-tiny-b1-bucket16", "tbt_s 71.43 ms", "too hot"))
 
 
+def test_a_case_in_full_shows_the_figure_of_its_row() -> None:
+    """The better quartile of the samples, before anything is compared too; a median stands nowhere unnamed."""
+    new = Verdict(kind=VerdictKind.NO_BASELINE, reason=NO_BASELINE)
+    metric = Metric(name="call_s", unit="s", value=3.0, samples=(1.0, 2.0, 3.0, 4.0, 5.0), verdict=new)
+    said = Judgement(verdict=new, metrics=(metric,), measured_s=3.0)
+    full = render_run([record_of("s/k/a", said)], shown, journal=JOURNAL, width=100, color=False, verbosity=1)
+    assert "call_s 2 s (no-baseline)" in full
+    assert "3 s" not in full
+
+
 def test_csv_and_json_have_a_line_a_metric_in_the_journals_units() -> None:
     reason = 'a, "b"\nc'
     records = [
@@ -293,7 +303,7 @@ def test_each_metric_has_its_own_verdict_where_they_differ() -> None:
         ["compile_s", "500", "ms", "+52.00", "%", "inconclusive"],
         ["k/b", "ttft_s", "500", "ms", "+0.00", "%", "unchanged"],
     ]
-    assert escaped("|  | compile_s | 500 ms | +52.00 % |  | inconclusive |").replace("\\|", "|") in run_markdown(
+    assert escaped("|  | compile_s | 500 ms |  | +52.00 % |  | inconclusive |").replace("\\|", "|") in run_markdown(
         records, shown, journal=JOURNAL
     )
     full = render_run(records[:1], shown, journal=JOURNAL, width=100, color=False, verbosity=1)
