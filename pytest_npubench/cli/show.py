@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_npubench.cli.arguments import add_command, add_journal, check_other_file, say
 from pytest_npubench.core.regular_file import replace_text, replacing
+from pytest_npubench.core.run_folders import baselines_of
 from pytest_npubench.errors import JournalError
 from pytest_npubench.plain_text import counted
 from pytest_npubench.reports import report_extra
@@ -48,7 +49,10 @@ def add_parser(commands: Commands, about: str) -> None:
         forms.add_argument(f"--{name}", dest="form", action="store_const", const=name, default="table", help=text)
     parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="write it to this file")
     parser.add_argument(
-        "--baselines", metavar="DIR", type=Path, help="with --html: accepted sessions to show beside failing cases"
+        "--baselines",
+        metavar="DIR",
+        type=Path,
+        help="with --html: accepted sessions to show beside failing cases (default: those of the journal's folder)",
     )
     loudness = parser.add_mutually_exclusive_group()
     loudness.add_argument("-v", "--verbose", action="store_true", help="every case in full")
@@ -97,7 +101,8 @@ def _print(arguments: argparse.Namespace, records: Records, journal: Journal) ->
         print(text, end="")
         return
     print_styled(text)
-    for line in next_lines(records, arguments.journal, width=width, done=("show",)):
+    baselines = baselines_of(arguments.journal)
+    for line in next_lines(records, arguments.journal, width=width, done=("show",), baselines=baselines):
         print(line)
 
 
@@ -114,7 +119,7 @@ def _text(arguments: argparse.Namespace, records: Records, journal: Journal, wid
         case "csv":
             return case_csv(records)
         case "markdown":
-            return run_markdown(records, shown, journal=arguments.journal)
+            return run_markdown(records, shown, journal=arguments.journal, baselines=baselines_of(arguments.journal))
         case "html":
             return _page(arguments, records, journal)
     verbosity = -1 if arguments.quiet else 1 if arguments.verbose or arguments.case else 0
@@ -127,7 +132,8 @@ def _page(arguments: argparse.Namespace, records: Records, journal: Journal) -> 
 
     with report_extra():
         from pytest_npubench.reports.html import render_html
-    accepted = Baselines.load(arguments.baselines) if arguments.baselines is not None else None
+    folder = arguments.baselines or baselines_of(arguments.journal)
+    accepted = Baselines.load(folder, missing_ok=arguments.baselines is None) if folder is not None else None
     return render_html(records, journal, shown, accepted)
 
 

@@ -46,12 +46,15 @@ class RunFolders:
 
     @classmethod
     def here(cls) -> RunFolders:
-        """Returns the folders of a run that is started here without options. Raises ConfigError for settings that
-        cannot be read."""
+        """Returns the folders of a run that is started here without options. Raises ConfigError as `at`."""
+        return cls.at(Path.cwd())
+
+    @classmethod
+    def at(cls, here: Path) -> RunFolders:
+        """The same of a run that is started in that folder. Raises ConfigError for settings that cannot be read."""
         import pytest
         from _pytest.config.findpaths import determine_setup
 
-        here = Path.cwd()
         try:
             root, _, ini, *_ = determine_setup(
                 inifile=None, override_ini=None, args=[], rootdir_cmd_arg=None, invocation_dir=here
@@ -66,6 +69,16 @@ class RunFolders:
             name: options[name] or next(filter(None, (source.get(name) for source in sources)), None) for name in NAMES
         }
         return cls.of(root, here, values)
+
+
+def baselines_of(journal: Path) -> Path | None:
+    """Returns the baselines of the runs that write this journal, where it lies in their folder; else None."""
+    path = journal.resolve()
+    try:
+        folders = RunFolders.at(path.parent.parent)
+    except ConfigError:
+        return None
+    return short_path(folders.baselines) if folders.journal == path else None
 
 
 def settings_table(path: Path) -> Mapping[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,9 +14,11 @@ import pytest
 from reports.journals import judge, make_fingerprint, make_plan, measure, open_journal, write_run
 from reports.page import read, rows
 
+from pytest_npubench.core.run_folders import baselines_of
 from pytest_npubench.reports import html
 from pytest_npubench.reports.case_lines import case_json
 from pytest_npubench.reports.terminal import render_run
+from pytest_npubench.store.baselines import Baselines
 from pytest_npubench.store.journal_reader import read_journal
 from pytest_npubench.store.journal_runs import chosen_sessions
 from pytest_npubench.suites import shown
@@ -31,6 +34,21 @@ def test_it_is_the_text_of_the_runs_end(journal: Path, call: Run) -> None:
     for options, verbosity in (((), 0), (("-q",), -1), (("--verbose",), 1)):
         text = render_run(records, shown, journal=journal, width=160, color=False, verbosity=verbosity)
         assert call("show", journal, *options).out.startswith(f"{text}next:\n")
+
+
+def test_baselines_are_those_of_the_runs_that_write_the_journal(
+    journal: Path, call: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "runs" / ".npubench").mkdir(parents=True)
+    (tmp_path / "elsewhere").mkdir()
+    copied = Path(shutil.copy(journal, tmp_path / "runs" / ".npubench" / "journal.jsonl"))
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert baselines_of(copied) == Path("../runs/baselines")
+    assert baselines_of(journal) is None
+    asked: list[Path] = []
+    monkeypatch.setattr(Baselines, "load", lambda path, **_: asked.append(path))
+    assert call("show", copied, "--html", "-o", "page.html").status == 0
+    assert asked == [Path("../runs/baselines")]
 
 
 def test_a_case_by_its_key_its_id_and_its_name_in_the_table(journal: Path, call: Run) -> None:
