@@ -17,8 +17,8 @@ MARKERS = (
     "gpu: needs any GPU",
     "npu: needs any NPU",
     "npubench_cases(kind): expand the test into the cases of a kind, such as profile, prediction or policy",
-    "npubench(rounds, warmup, iterations, setup, items, bytes, max_mean_s, max_median_s, max_p99_s): limits and run "
-    "size of a case that uses the npubench fixture",
+    "npubench(rounds, warmup, iterations, setup, items, bytes, memory, max_mean_s, max_median_s, max_p90_s, max_p95_s, "
+    "max_p99_s): limits and run size of a case that uses the npubench fixture",
 )
 LONGEST_S = 31_536_000  # a year
 OF_SUITES = tuple(option for suite in registered().values() for option in suite.options)

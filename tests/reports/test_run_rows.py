@@ -7,6 +7,7 @@ import io
 import json
 import re
 import shlex
+from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from pytest_npubench.core.short_id import named, short_ids
 from pytest_npubench.plugin.regression import overall
 from pytest_npubench.reports.case_lines import case_csv, case_json
 from pytest_npubench.reports.markdown import escaped, run_markdown
+from pytest_npubench.reports.overview import case_rows
 from pytest_npubench.reports.run_rows import metric_rows, run_rows
 from pytest_npubench.reports.terminal import next_lines, render_run, render_table
 from pytest_npubench.suites import shown
@@ -181,6 +183,14 @@ def test_quiet_and_verbose() -> None:
     assert "buckets/profile/cpu-tiny-b1-bucket16" not in usual
     assert "tbt_s" not in usual
     assert all(text in verbose for text in ("buckets/profile/cpu-tiny-b1-bucket16", "tbt_s 71.43 ms", "too hot"))
+
+
+def test_rows_of_the_page_stand_suite_by_suite_behind_failing_ones() -> None:
+    passed, new, failed = VerdictKind.PASSED, VerdictKind.NO_BASELINE, VerdictKind.FAILED
+    kinds = {"a/k/0": passed, "b/k/1": new, "a/k/2": new, "b/k/3": failed, "b/k/4": passed}
+    records = [record_of(case, timed(kind)) for case, kind in kinds.items()]
+    rows = case_rows(Cases.read(records), defaultdict(str))
+    assert [row.id for row in rows] == ["b/k/3", "a/k/2", "a/k/0", "b/k/1", "b/k/4"]
 
 
 def test_a_case_in_full_shows_the_figure_of_its_row() -> None:
