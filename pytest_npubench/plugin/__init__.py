@@ -289,7 +289,8 @@ def pytest_sessionfinish(session: pytest.Session) -> Generator[None]:
     yield
     config, exitstatus = session.config, session.exitstatus
     records = config.stash[_RECORDS]
-    used = _SESSION in config.stash or records or config.getoption("npubench_report")
+    is_asked = any(config.getoption(f"npubench_{name}") for name in ("report", "markdown", "csv", "openmetrics"))
+    used = _SESSION in config.stash or records or is_asked
     if used and (failure := _finish(_session(config), int(exitstatus), records)):
         session.exitstatus = failure
         _explain(config, failure)

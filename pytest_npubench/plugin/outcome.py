@@ -30,6 +30,8 @@ PIPE_WIDTH = 160
 MOST_REASONS = 10
 LACKING = "not installed: pip install pytest-npubench["
 """How each reason ends that names an extra."""
+TEXTS = ("markdown", "csv", "openmetrics")
+"""The files that a run writes beside its report, by their options."""
 NOTHING_ACCEPTED = "nothing accepted: no case ran"
 
 
@@ -46,10 +48,13 @@ def publish(session: BenchSession, exit_status: int, records: Sequence[Record]) 
         if settings.accept:
             done = accept_results(settings, exit_status, run_id(session.config)) if records else NOTHING_ACCEPTED
             session.notes.append(done)
-        if settings.report and (records or _is_report_due(session)):
+        if settings.report and (records or _is_due(session, "report")):
             session.notes.append(write_report(settings, settings.report, records))
         if records:
             write_texts(settings, records)
+        for name in TEXTS:
+            if not records and getattr(settings, name) and _is_due(session, name):
+                raise StoreError(f"no file {getattr(settings, name)}: no case ran")
     except (StoreError, OSError) as error:
         failed = True
         session.notes.append(f"error: {error}")
@@ -58,10 +63,11 @@ def publish(session: BenchSession, exit_status: int, records: Sequence[Record]) 
     return (exit_status or int(pytest.ExitCode.TESTS_FAILED)) if failed else 0
 
 
-def _is_report_due(session: BenchSession) -> bool:
-    """Whether a run without a case was asked for a report: by its command line, and not by what all runs share."""
+def _is_due(session: BenchSession, name: str) -> bool:
+    """Whether a run without a case was asked for a file: by its command line, and not by what all runs share."""
     option = session.config.option
-    return option.npubench_report is not None and not option.collectonly and not session.num_in_other_shards
+    is_asked = getattr(option, f"npubench_{name}") is not None
+    return is_asked and not option.collectonly and not session.num_in_other_shards
 
 
 def write_texts(settings: Settings, records: Sequence[Record]) -> None:

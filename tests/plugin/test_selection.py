@@ -218,6 +218,13 @@ def test_a_report_that_was_asked_for_and_is_not_there_is_an_error(project, code,
     result.stdout.fnmatch_lines([f"error: no HTML report *r.html: {why}*"])
 
 
+def test_another_file_that_was_asked_for_and_is_not_there_is_an_error(project):
+    project.write("run.csv", "of an earlier run\n")
+    result = project.run("-m", "tpu", "--npubench-csv=run.csv", env=FRESH)
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["error: no file *run.csv: no case ran"])
+
+
 def test_a_probe_that_hangs_ends_in_a_skip(project):
     result = project.run("-m", "tpu and buckets", "-rs", "--npubench-probe-timeout", "0.01")
     assert result.ret == 0
