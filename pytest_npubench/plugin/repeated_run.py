@@ -1,13 +1,15 @@
 """`--npubench-accept=3`: the run is repeated until the cases that it accepts have three sessions each.
 
 A session is what one process measured, so each run is a pytest of its own. This process only starts one after the
-other, at most as many as sessions are wanted, and says between them how many there are.
+other, until each case that one of them accepted has the sessions, and says between them how many there are. A case
+may be disturbed in one of them, so there are more runs than sessions where they are needed, at most twice as many.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 
 import pytest
 
@@ -21,6 +23,8 @@ from pytest_npubench.store.journal_reader import read_journal
 from pytest_npubench.store.journal_runs import case_records
 
 GRACE_S = 30.0
+MOST_RUNS = 2
+"""For each session that is wanted."""
 MEASURED = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, 10, 11, 12)
 """Exit statuses after which another run may accept more."""
 
@@ -31,18 +35,19 @@ def repeat(config: pytest.Config) -> int | None:
     if any(name in os.environ for name in (RUN, CHILD, REMEASURING)):
         return None
     wanted, first_failure = config.getoption("npubench_accept"), 0
-    for number in range(1, wanted + 1):
-        run = new_id()
+    runs: list[str] = []
+    while True:
+        runs.append(new_id())
         try:
-            status = _run(config, run)
+            status = _run(config, runs[-1])
         except KeyboardInterrupt:
             return pytest.ExitCode.INTERRUPTED
         first_failure = first_failure or status
         try:
-            fewest = _fewest_sessions(Settings.from_pytest_config(config), run) if status in MEASURED else 0
+            fewest = _fewest_sessions(Settings.from_pytest_config(config), runs) if status in MEASURED else 0
         except StoreError:  # the run has said so
             fewest = 0
-        is_last = not 0 < fewest < wanted or number == wanted
+        is_last = not 0 < fewest < wanted or len(runs) == MOST_RUNS * wanted
         if fewest:
             goes_on = "" if is_last else ": the run is repeated"
             sys.stdout.write(f"\n{min(fewest, wanted)} of {wanted} sessions are accepted{goes_on}\n\n")
@@ -61,17 +66,19 @@ def _run(config: pytest.Config, run: str) -> int:
         guarded.end()
 
 
-def _fewest_sessions(settings: Settings, run: str) -> int:
-    """The fewest accepted sessions of a case that this run accepted; 0 where it accepted none."""
+def _fewest_sessions(settings: Settings, runs: Sequence[str]) -> int:
+    """The fewest accepted sessions of a case that one of these runs accepted; 0 where the last accepted none."""
     if not settings.journal.exists():
         return 0
     journal = read_journal(settings.journal)
-    sessions = [session for session in journal.sessions if session.run == run]
-    ids, counts = {session.id for session in sessions}, []
+    sessions = [session for session in journal.sessions if session.run in runs]
+    run_of, counts = {session.id: session.run for session in sessions}, []
+    has_new = False
     accepted = Baselines.load(settings.baselines, missing_ok=True)
     for record in case_records(sessions):
         key = journal.fingerprint(record["fingerprint"]).key() if record["fingerprint"] else None
         for history in accepted.histories(record["case"], key, digest=record["digest"]) if key else ():
-            if any(entry.session.partition("@")[0] in ids for entry in history):
+            if found := {run_of.get(entry.session.partition("@")[0]) for entry in history} & {*runs}:
                 counts.append(len(history))
-    return min(counts, default=0)
+                has_new |= runs[-1] in found
+    return min(counts) if has_new else 0

@@ -71,6 +71,34 @@ def test_a_run_is_repeated_until_its_cases_have_the_sessions_that_are_wanted(pro
     assert len({session.run for session in project.journal().sessions}) == 4
 
 
+UNSTEADY = """
+from pathlib import Path
+
+import pytest
+
+NUMBER = Path(__file__).with_name("number")
+pytestmark = [pytest.mark.cpu, pytest.mark.npubench(rounds=2, warmup=1)]
+
+
+def test_steady(npubench):
+    npubench(sum, range(3000))
+
+
+def test_unsteady(npubench):
+    number = int(NUMBER.read_text()) + 1 if NUMBER.exists() else 1
+    NUMBER.write_text(str(number))
+    npubench(sum if number != 3 else iter, range(3000))
+"""
+
+
+def test_a_case_that_one_run_did_not_accept_gets_its_sessions_by_another(project):
+    project.write("test_unsteady.py", UNSTEADY)
+    result = project.run("test_unsteady.py", "--npubench-other-load=1", "--npubench-remeasure=0", "--npubench-accept=3")
+    said = [line.partition(" of ")[0] for line in result.outlines if "sessions are accepted" in line]
+    assert said == ["1", "2", "2", "3"]
+    assert sorted(len(case["sessions"]) for case in project.accepted().values()) == [3, 4]
+
+
 def test_a_run_that_accepts_nothing_is_not_repeated_and_its_status_stays(project):
     project.fake("noise=0.01", case_error=1e-9)
     result = project.run("-k", "fake and lengths", "--npubench-accept=3")
