@@ -9,6 +9,7 @@ import argparse
 import os
 import re
 import secrets
+import signal
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -138,7 +139,7 @@ def run(arguments: argparse.Namespace) -> int:
             with _without_commands():
                 return _say(steps[arguments.step]())
         try:
-            with _without_commands():
+            with _without_commands(), _ended_by_sigterm():
                 _run_all(night, steps)
         except KeyboardInterrupt:  # the runner ends the night: its summary says how far it came
             _publish(night)
@@ -275,6 +276,18 @@ def _say(step: Step) -> int:
     for line in step.lines:
         print(f"{step.name}: {plain(line)}", flush=True)
     return 1 if step.outcome == "failed" else 0
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """Turns SIGTERM into KeyboardInterrupt, whatever step it meets."""
+    from pytest_npubench.nightly.measure import interrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

@@ -124,7 +124,7 @@ def _run(night: Night, command: Sequence[str], environment: Mapping[str, str], l
         )
         output = guarded.process.stdout
         assert output is not None  # it was asked for
-        before = signal.signal(signal.SIGTERM, _interrupt)
+        before = signal.signal(signal.SIGTERM, interrupt)
         try:
             for line in io.TextIOWrapper(output, encoding="utf-8", errors="replace"):
                 sys.stdout.write(line)
@@ -145,5 +145,6 @@ def _reason(line: str) -> str:
     return line.strip().removeprefix("ERROR: ").removeprefix("error: ") if line.lower().startswith("error") else ""
 
 
-def _interrupt(number: int, frame: FrameType | None) -> None:
+def interrupt(number: int, frame: FrameType | None) -> None:
+    """Ends a night by SIGTERM as by SIGINT."""
     raise KeyboardInterrupt

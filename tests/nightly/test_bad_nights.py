@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from pytest_npubench.cli import nightly
+from pytest_npubench.cli.main import main
 from pytest_npubench.errors import NightlyError
 from pytest_npubench.nightly import restore as restoring
 from pytest_npubench.nightly import state as state_module
 from pytest_npubench.nightly.branch import TOKENS
-from pytest_npubench.nightly.night import Night
+from pytest_npubench.nightly.night import Night, Step
 from pytest_npubench.nightly.restore import restore
 from pytest_npubench.nightly.state import NightlyState, StateFolder, default_state_path
 from pytest_npubench.store.history import history_sessions
@@ -145,6 +150,22 @@ def test_a_state_folder_in_use_is_told(tmp_path: Path, monkeypatch) -> None:
         pass
     with state.locked():  # free again
         pass
+
+
+def test_a_night_that_is_ended_in_any_step_has_a_summary(tmp_path: Path, monkeypatch) -> None:
+    def steps(_arguments, night: Night, *_) -> dict[str, Callable[[], Step]]:
+        def begun() -> Step:
+            night.begin()
+            return night.record(Step(name="restore", outcome="done", lines=("begun",)))
+
+        return {"restore": begun, "promote": lambda: os.kill(os.getpid(), signal.SIGTERM) or begun()}
+
+    monkeypatch.setattr(nightly, "_steps", steps)
+    monkeypatch.chdir(tmp_path)
+    options = ("--family", "cpu", "--promote", "local", "--state", str(tmp_path / "state"))
+    assert main(["nightly", "run", *options]) == 130
+    summary = (tmp_path / "npubench-nightly" / "summary.md").read_text(encoding="utf-8")
+    assert "| promote | **failed** | did not run, or was killed |" in summary
 
 
 def test_steps_without_a_night_and_folders_of_others_are_told(runner: Runner) -> None:
