@@ -62,10 +62,13 @@ class BenchmarkBridge:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
-        """The timer has to be known before the benchmark fixture is made."""
+        """The timer has to be known before the benchmark fixture is made. pytest-benchmark reads the closest of its
+        markers alone, so the user's group goes into ours."""
         if any(name in getattr(item, "fixturenames", ()) for name in FIXTURES):
             item.stash[_CLOCK] = ReplayClock()
-            item.add_marker(pytest.mark.benchmark(timer=item.stash[_CLOCK]))
+            given = item.get_closest_marker("benchmark")
+            options = {**(given.kwargs if given else {}), "timer": item.stash[_CLOCK]}
+            item.add_marker(pytest.mark.benchmark(**options), append=False)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_call(self, item: pytest.Item) -> None:

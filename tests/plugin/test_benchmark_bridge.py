@@ -84,6 +84,33 @@ def test_its_table_is_shown_where_it_has_more_than_ours_or_is_asked_for(shared, 
     assert ("Name (time in" in result.stdout.str()) is is_shown
 
 
+GROUPED = """
+import time
+
+import pytest
+
+pytestmark = [pytest.mark.cpu, pytest.mark.npubench(rounds=3, warmup=1), pytest.mark.benchmark(group="all")]
+
+
+def test_sleeps(npubench):
+    npubench(time.sleep, 0.01)
+
+
+@pytest.mark.benchmark(group="mine")
+def test_sleeps_in_a_group(npubench):
+    npubench(time.sleep, 0.01)
+"""
+
+
+def test_a_group_of_the_users_keeps_our_samples(project):
+    project.write("test_grouped.py", GROUPED)
+    result = project.run("test_grouped.py", "--npubench-other-load=1", "--benchmark-json=b.json")
+    assert result.ret == 0
+    found = json.loads((project.root / "b.json").read_text())["benchmarks"]
+    assert [one["group"] for one in found] == ["all", "mine"]
+    assert all(one["stats"]["min"] >= 0.01 for one in found)
+
+
 def test_a_failed_case_keeps_its_statistics(shared):
     options = ("--npubench-case-error", "1e-9", "--benchmark-json=failed.json", "-W", "error")
     result = shared.run("-k", "fake and lengths", *options)
