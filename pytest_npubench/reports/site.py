@@ -22,6 +22,7 @@ import jinja2
 
 from pytest_npubench.plain_text import counted, plain
 from pytest_npubench.reports.html import environment
+from pytest_npubench.reports.overview import UNJUDGED
 from pytest_npubench.reports.page import tone_of
 from pytest_npubench.reports.run_rows import WORST_FIRST
 from pytest_npubench.reports.trends import DAY, NamedChange, Trend, compact_json, stacks
@@ -62,7 +63,7 @@ class DeviceRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseLine:
-    """A case on one device: its last verdict, and of the metric that matters most the last figure and its course."""
+    """A case on one device: its last verdict, and of the metric that matters most the last median and its course."""
 
     case: str
     page: str
@@ -220,13 +221,17 @@ def _index(
     )
 
 
-def _headline(counts: Mapping[str, int], num_devices: int) -> tuple[str, str]:
-    """What the first page says in one line, and its tone."""
+def _headline(counts: Counter[str], num_devices: int) -> tuple[str, str]:
+    """What the first page says in one line, and its tone: good only where every case was held against something."""
     whole = f"{counted(sum(counts.values()), 'case')} on {counted(num_devices, 'device')}"
     if not counts:
         return "No case has been measured yet", "neutral"
     failing = [f"{counts[kind.value]} {kind.value}" for kind in WORST_FIRST if kind in FAILING and counts[kind.value]]
-    return (f"{', '.join(failing)} of {whole}", "bad") if failing else (f"Nothing fails of {whole}", "good")
+    if failing:
+        return f"{', '.join(failing)} of {whole}", "bad"
+    if unjudged := sum(counts[kind.value] for kind in UNJUDGED):
+        return f"Nothing fails of {whole}, {unjudged} not compared yet", "neutral"
+    return f"Nothing fails of {whole}", "good"
 
 
 def _case_page(

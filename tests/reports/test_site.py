@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import datetime, timezone
@@ -18,7 +19,7 @@ from store.history.made_journals import case_record, redated, stack
 
 from pytest_npubench.cli.main import main
 from pytest_npubench.errors import StoreError
-from pytest_npubench.reports.site import CASES, INDEX, MARK, page_path, site_files
+from pytest_npubench.reports.site import CASES, INDEX, MARK, _headline, page_path, site_files
 from pytest_npubench.reports.site_folder import write_site
 from pytest_npubench.store.history import upload_journal
 from pytest_npubench.store.journal import JournalWriter, read_journal
@@ -149,6 +150,13 @@ def test_hostile_names_are_text(history: Callable[..., str]) -> None:
         assert "\u202e" not in site[name]
     (group,) = data_of(site[page_path(HOSTILE)])
     assert group["hosts"] == ['"><img src=x onerror=alert(1)>\\u202e']
+
+
+def test_nothing_is_called_good_that_was_held_against_nothing() -> None:
+    said, tone = _headline(Counter({"no-baseline": 2, "unchanged": 3}), 1)
+    assert (said, tone) == ("Nothing fails of 5 cases on 1 device, 2 not compared yet", "neutral")
+    assert _headline(Counter({"unchanged": 3}), 1) == ("Nothing fails of 3 cases on 1 device", "good")
+    assert _headline(Counter({"no-baseline": 2, "failed": 1}), 1) == ("1 failed of 3 cases on 1 device", "bad")
 
 
 @pytest.mark.parametrize("num_nights", [0, 1])
