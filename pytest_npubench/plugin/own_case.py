@@ -24,6 +24,7 @@ import pytest
 from pytest_npubench.backends.protocol import Device, Runtime, peak_memory_bytes, used_memory_bytes
 from pytest_npubench.backends.telemetry.disturbance import DisturbanceLimits
 from pytest_npubench.campaign.callable_timing import CallTiming, time_callable
+from pytest_npubench.campaign.repeated_call import RepeatedCall
 from pytest_npubench.campaign.watch import Watch
 from pytest_npubench.comparison.observation import Key, of_record
 from pytest_npubench.core.case import Case
@@ -201,11 +202,13 @@ def _device_memory(runtime: Runtime) -> tuple[int | None, int | None]:
 
 def _behind_ours(error: BaseException) -> TracebackType | None:
     """The frames of an error behind our first ones: those of the callable. An error that is a fault of ours keeps all,
-    what a test did wrong has none."""
-    frame = error.__traceback__
-    while frame is not None and str(frame.tb_frame.f_globals.get("__name__")).startswith("pytest_npubench."):
-        frame = frame.tb_next
-    return frame if frame is not None or isinstance(error, NpubenchError) else error.__traceback__
+    what a test did wrong has none, nor has a call itself that failed: of what cannot be called, or by other arguments.
+    """
+    frame, module = error.__traceback__, ""
+    while frame is not None and (name := str(frame.tb_frame.f_globals.get("__name__"))).startswith("pytest_npubench."):
+        frame, module = frame.tb_next, name
+    is_theirs = isinstance(error, NpubenchError) or module == RepeatedCall.__module__
+    return frame if frame is not None or is_theirs else error.__traceback__
 
 
 def _judge(samples: Samples, limits: CallableLimits, timing: CallTiming) -> Judgement:

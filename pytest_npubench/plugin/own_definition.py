@@ -56,7 +56,8 @@ class CallableLimits:
                 raise ConfigError(f"{item.nodeid}: marker npubench: {name} = {value!r}; want an integer >= {least}")
         for name in ("max_mean_s", "max_median_s", *PERCENTILES, "items", "bytes"):
             value, want = getattr(limits, name), "seconds above 0" if name.endswith("_s") else "a number above 0"
-            if value is not None and not (isinstance(value, int | float) and 0 < value < math.inf):
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            if value is not None and not (is_number and 0 < value < math.inf):
                 raise ConfigError(f"{item.nodeid}: marker npubench: {name} = {value!r}; want {want}")
         wrong = limits._contradiction()
         if type(given.get("memory", False)) is not bool:

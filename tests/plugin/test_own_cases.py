@@ -85,6 +85,7 @@ WRONG_MARKERS = {
     "warmup=0, iterations=2": "iterations = 2; with setup or warmup=0 a sample is one call",
     "max_p95_s=1, rounds=19": "max_p95_s with rounds = 19; want 20 rounds or more",
     "items='many'": "items = 'many'; want a number above 0",
+    "max_mean_s=True": "max_mean_s = True; want seconds above 0",
     "iterations=2.5": "iterations = 2.5; want an integer >= 1",
 }
 WRONG_MARKER = """
@@ -357,13 +358,21 @@ def test_both(npubench):
 
 def test_says_no(npubench):
     npubench(lambda: pytest.fail("it is no timeout"))
+
+
+def test_no_callable(npubench):
+    npubench(3)
+
+
+def test_other_arguments(npubench):
+    npubench(abs, 1, 2)
 """
 
 
 def test_a_test_that_is_ended_by_its_timeout_is_invalid_and_tracebacks_have_no_frames_of_ours(project):
     project.write("test_ended.py", ENDED)
     result = project.run("test_ended.py", "--npubench-other-load=1")
-    result.assert_outcomes(failed=4)
+    result.assert_outcomes(failed=6)
     text = result.stdout.str()
     assert "verdicts: 1 invalid" in text
     assert "ended: invalid: ended while it was measured: Timeout (>0.1s) from pytest-timeout." in text
