@@ -89,9 +89,11 @@ class BenchmarkBridge:
     def pytest_benchmark_group_stats(
         self, config: pytest.Config, benchmarks: Sequence[Mapping[str, Any]]
     ) -> list[Any] | None:
-        """Nothing for pytest-benchmark's table where all that it has is in ours, unless one of its options is given."""
+        """Nothing for pytest-benchmark's table where all that it has is in ours, unless one of its options is given or
+        a case is of a group, which it shows side by side."""
         given = [*config.invocation_params.args, *os.environ.get("PYTEST_ADDOPTS", "").split()]
         is_asked = any(word.startswith("--benchmark-") for word in (*given, *config.getini("addopts")))
+        is_asked = is_asked or any(one["group"] is not None for one in benchmarks)
         return [] if not is_asked and all("npubench" in one["extra_info"] for one in benchmarks) else None
 
 

@@ -109,6 +109,8 @@ def test_a_group_of_the_users_keeps_our_samples(project):
     found = json.loads((project.root / "b.json").read_text())["benchmarks"]
     assert [one["group"] for one in found] == ["all", "mine"]
     assert all(one["stats"]["min"] >= 0.01 for one in found)
+    result = project.run("test_grouped.py", "--npubench-other-load=1")
+    result.stdout.fnmatch_lines(["*benchmark 'all': 1 tests*", "*benchmark 'mine': 1 tests*"])
 
 
 def test_a_failed_case_keeps_its_statistics(shared):
