@@ -180,7 +180,8 @@ def judged_metric(judgement: Judgement) -> Metric | None:
     if judgement.error is not None:
         return next((metric for metric in metrics if metric.gate == "difference"), None)
     if judgement.measured_s is not None:
-        return next((metric for metric in metrics if metric.value == judgement.measured_s), None)
+        measured_s = judgement.measured_s  # a mean of the same numbers may be summed in another order
+        return next((metric for metric in metrics if math.isclose(metric.value, measured_s, rel_tol=1e-9)), None)
     return next(iter(metrics), None)
 
 

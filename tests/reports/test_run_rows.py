@@ -286,6 +286,14 @@ HALVED = (
 )
 
 
+def test_a_mean_that_was_summed_in_another_order_is_its_metric() -> None:
+    new = Verdict(kind=VerdictKind.NO_BASELINE, reason=NO_BASELINE)
+    metric = Metric(name="ttft_mean_s", unit="s", value=0.1 + 0.2, samples=(0.1, 0.2, 0.3), verdict=new)
+    said = Judgement(verdict=new, metrics=(metric,), measured_s=0.3)
+    (row,) = run_rows(Cases.read([record_of("s/k/a", said)]))
+    assert (row.figure, row.value_text) == ("ttft_mean_s", "150 ms")
+
+
 def test_a_compile_time_in_doubt_does_not_hide_what_improved() -> None:
     judged = with_verdicts(*HALVED)
     assert judged.verdict.kind is VerdictKind.IMPROVED
