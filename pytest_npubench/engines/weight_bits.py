@@ -37,6 +37,9 @@ OF_VALUES = """activation_scheme activations activation_scale_ub fmt scale_fmt f
     data_type bnb_4bit_compute_dtype bnb_4bit_quant_storage bnb_4bit_quant_type llm_int8_enable_fp32_cpu_offload
     llm_int8_has_fp16_weight llm_int8_threshold include_input_output_embeddings"""
 KNOWN = frozenset(f"{_READ} {OF_VALUES}".split()).union(LISTS)
+WITH_KV_DTYPE = ("compressed-tensors", "compressed_tensors", "modelopt", "modelopt_fp4")
+"""Methods whose scheme of keys and values vLLM serves with, unless it is told otherwise (0.32: torch_utils.py,
+attention.py)."""
 FP8_ALGORITHMS = ("FP8", "FP8_PER_TENSOR", "FP8_PB_WO", "FP8_PB_REAL", "FP8_PER_CHANNEL_PER_TOKEN")
 
 
@@ -44,7 +47,8 @@ FP8_ALGORITHMS = ("FP8", "FP8_PER_TENSOR", "FP8_PB_WO", "FP8_PB_REAL", "FP8_PER_
 class WeightBits:
     """bits: of a quantised weight, with its part of scales and zero points. compute: the dtype of its products, where
     that is not the model's. attention_bits: of attention's weights, and of what stands in its place, where they have
-    others. Attention and the output's projection stay as they are unless said otherwise."""
+    others. kv_dtype: of keys and values, where an engine takes them so by itself. Attention and the output's projection
+    stay as they are unless said otherwise."""
 
     method: str
     bits: float
@@ -52,6 +56,7 @@ class WeightBits:
     compute: str | None = None
     is_attention_quantised: bool = True
     is_head_quantised: bool = False
+    kv_dtype: str | None = None
 
 
 def weight_bits(config: Config, file: Path) -> tuple[WeightBits | None, tuple[str, ...]]:
@@ -64,6 +69,8 @@ def weight_bits(config: Config, file: Path) -> tuple[WeightBits | None, tuple[st
         return None, ()
     if not isinstance(table, Mapping):
         raise ConfigError(f"{file}: {key} is {table!r}; want an object")
+    if isinstance(inner := table.get("quantization"), Mapping):
+        table = {**table, **inner}
     method = str(table.get("quant_method") or ("modelopt" if "quant_algo" in table else "mlx")).lower()
     method = method.replace("_marlin", "").replace("intel/", "")
     read = READERS.get(method)
@@ -84,7 +91,10 @@ def weight_bits(config: Config, file: Path) -> tuple[WeightBits | None, tuple[st
         else []
     )
     kept = table.get("kv_cache_scheme") or table.get("kv_cache_quant_algo")
-    if kept:
+    kv_dtype = "fp8" if method in WITH_KV_DTYPE and _is_fp8(kept) else None
+    if kv_dtype:
+        doubts.append(f"{key} has scales for keys and values in fp8: they are so, unless --kv-dtype says otherwise")
+    elif kept:
         shown = kept.get("num_bits", "other") if isinstance(kept, Mapping) else kept
         doubts.append(f"{key} has scales for keys and values of {shown} bits; they are so with --kv-dtype alone")
     of_modules = [name for name, value in table.items() if isinstance(value, Mapping) and "bits" in value]
@@ -98,7 +108,13 @@ def weight_bits(config: Config, file: Path) -> tuple[WeightBits | None, tuple[st
     shown_bits = f"{bits.bits:.4g} bits a weight ({method})"
     said = f"the config's {shown_bits} are taken, but for embeddings, norms and what it leaves as it is"
     is_quantised = bits.is_attention_quantised and not is_attention_kept
-    return replace(bits, method=method, is_attention_quantised=is_quantised), (said, *doubts)
+    return replace(bits, method=method, is_attention_quantised=is_quantised, kv_dtype=kv_dtype), (said, *doubts)
+
+
+def _is_fp8(scheme: object) -> bool:
+    if isinstance(scheme, Mapping):
+        return (scheme.get("num_bits"), scheme.get("type")) == (8, "float") and not scheme.get("dynamic")
+    return str(scheme).lower() == "fp8"
 
 
 def _of_layer(name: str) -> bool:

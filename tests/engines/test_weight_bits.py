@@ -81,7 +81,36 @@ def test_what_modelopt_says_beside_the_config(tmp_path: Path) -> None:
     beside = {"producer": {}, "quantization": {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}}
     shape = shape_with(tmp_path, {}, beside)
     assert shape.weight_bytes(2.0) == ATTENTION + FEED_FORWARD + REST * 2
-    assert "scales for keys and values of FP8 bits" in shape.doubts[1]
+    assert "scales for keys and values in fp8: they are so, unless --kv-dtype" in shape.doubts[1]
+
+
+FLOAT8 = {"num_bits": 8, "type": "float", "dynamic": False}
+COMPRESSED = {"quant_method": "compressed-tensors", "config_groups": {"group_0": FP8}}
+MODELOPT = {"quant_method": "modelopt", "quant_algo": "FP8"}
+
+
+@pytest.mark.parametrize(
+    ("table", "kv_dtype"),
+    [
+        ({**COMPRESSED, "kv_cache_scheme": FLOAT8}, "fp8"),
+        ({**COMPRESSED, "kv_cache_scheme": {**FLOAT8, "type": "int"}}, None),
+        (COMPRESSED, None),
+        ({**MODELOPT, "kv_cache_quant_algo": "FP8"}, "fp8"),
+        ({**MODELOPT, "kv_cache_scheme": FLOAT8}, "fp8"),
+        ({**MODELOPT, "kv_cache_quant_algo": "NVFP4"}, None),
+        ({"quant_method": "modelopt", "quantization": {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}}, "fp8"),
+        ({"quant_method": "fp8", "kv_cache_quant_algo": "FP8"}, None),
+    ],
+)
+def test_keys_and_values_are_what_vllm_takes_them_for(
+    tmp_path: Path, table: dict[str, Any], kv_dtype: str | None
+) -> None:
+    """As resolve_kv_cache_dtype_string and the attention layer of vLLM 0.32 make of `auto`; the rest is doubted."""
+    shape = shape_with(tmp_path, {"quantization_config": table})
+    assert shape.weight_bits is not None
+    assert shape.weight_bits.kv_dtype == kv_dtype
+    is_stated = "kv_cache" in json.dumps(table)
+    assert any("--kv-dtype" in words for words in shape.doubts) == is_stated
 
 
 @pytest.mark.parametrize(

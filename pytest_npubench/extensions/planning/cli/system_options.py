@@ -70,7 +70,7 @@ def add_system_options(parser: argparse.ArgumentParser, *, hardware: str) -> Non
         "--expert-parallel", action="store_true", help="the replicas share their experts, and iterate in lock step"
     )
     parser.add_argument("--dtype", choices=DTYPES, help="of the weights (default: the hardware file's)")
-    parser.add_argument("--kv-dtype", choices=DTYPES, help="of keys and values (default: the weights')")
+    parser.add_argument("--kv-dtype", choices=DTYPES, help="of keys and values (default: the config's or --dtype)")
     parser.add_argument(
         "--prefix-hit",
         metavar="PERCENT",
@@ -154,7 +154,8 @@ def system_of(arguments: argparse.Namespace, stated: Stated, *, may_exceed_memor
         why = f"{shape.name} has no experts" if shape.is_dense else "one replica shares with nobody"
         raise ConfigError(f"--expert-parallel: {why}; want a model with experts and --data-parallel above 1")
     dtype = arguments.dtype or stated.dtype or (spec.dtype if spec else "bf16")
-    kv_dtype = arguments.kv_dtype or stated.kv_dtype
+    of_config = shape.weight_bits.kv_dtype if shape.weight_bits else None
+    kv_dtype = arguments.kv_dtype or stated.kv_dtype or of_config
     capacity = arguments.kv_capacity or stated.kv_capacity_tokens
     block_size_tokens = stated.block_size_tokens or BLOCK_SIZE_TOKENS
     is_guessed = capacity is None or (not arguments.kv_capacity and stated.is_capacity_guessed)

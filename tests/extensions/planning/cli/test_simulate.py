@@ -139,6 +139,16 @@ def test_a_model_s_folder_is_simulated_as_its_shape(call: Run, refused: Callable
     assert f"{path}: hidden_act is 'gelu'; mine wants 'silu'" in refused(model=path)
 
 
+def test_a_checkpoint_with_keys_and_values_in_fp8_holds_twice_as_many(call: Run, tmp_path: Path) -> None:
+    """As vLLM serves it by itself; an option says otherwise."""
+    table = {"quant_method": "modelopt", "quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config_of(decoder_shape("small-moe"), "bf16") | {"quantization_config": table}), "utf-8")
+    served, wide = (call(*arguments(model=path, kv_dtype=kv_dtype, json=True)).json for kv_dtype in (None, "bf16"))
+    assert (served["kv_dtype"], wide["kv_dtype"]) == ("fp8", "bf16")
+    assert served["kv_capacity_tokens"] == pytest.approx(2 * wide["kv_capacity_tokens"], abs=1)
+
+
 def test_a_replayed_trace_keeps_its_arrivals(call: Run, trace: Path) -> None:
     answer = call(*arguments(workload=trace, replay=True, rate=None, num_requests=4, json=True)).json
     (run,) = answer["runs"]
