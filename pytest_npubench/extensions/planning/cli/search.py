@@ -122,20 +122,23 @@ def run(arguments: argparse.Namespace) -> int:
         search = searched(arguments)
         rows = [_row(one) for one in search.best]
         sought = _sought(arguments, rows)
+        doubts = _doubts(arguments.model, [one.candidate.hardware for one in search.best])
         if arguments.output:
             from pytest_npubench.cli.run_files import write
 
             with report_extra():
                 from pytest_npubench.extensions.planning.report.search_page import search_page
-            write(arguments.output, search_page(rows, len(search.contenders), sought))
+            write(arguments.output, search_page(rows, len(search.contenders), sought, doubts))
     except NpubenchError as error:
         print_error(error)
         return 2
     if arguments.json:
-        print_document("search", best=sought, num_settings=len(search.contenders), settings=rows)
+        print_document("search", best=sought, num_settings=len(search.contenders), settings=rows, doubts=doubts)
     else:
         say(sought)
         _show(rows, len(search.contenders), [one for one in search.contenders if one.why])
+        for words in doubts:
+            say(f"doubt: {words}")
     if not rows:
         print_error(_closest(search, arguments.attainment))
     return 0 if rows else 1
@@ -300,6 +303,17 @@ def _sought(arguments: argparse.Namespace, rows: Sequence[Mapping[str, Any]]) ->
         f"{best}; {arguments.model} with {arguments.workload}, {arguments.attainment:.0%} within TTFT "
         f"{arguments.slo_ttft:g} s and every TBT {1e3 * arguments.slo_tbt:g} ms"
     )
+
+
+def _doubts(model: str, hardware: Sequence[str]) -> list[str]:
+    """In words, what the cost files that serve were doubted for, and what of the model is not read or not counted."""
+    from pytest_npubench.engines.hf_config import named_or_read
+    from pytest_npubench.extensions.planning.virtual.cost_file import read_cost_file
+
+    if not hardware:
+        return []
+    costs = [read_cost_file(Path(name)) for name in dict.fromkeys(hardware) if name.endswith(".json")]
+    return list(dict.fromkeys([*(words for cost in costs for words in cost.doubts), *named_or_read(model).doubts]))
 
 
 def _show(rows: Sequence[Mapping[str, Any]], num_settings: int, refused: Sequence[Contender]) -> None:

@@ -14,8 +14,9 @@ MOST_MARKS = 1000
 PARETO = "Nothing that is cheaper an hour carries as much: the line goes through those settings."
 
 
-def search_page(rows: Sequence[Mapping[str, Any]], num_settings: int, sought: str) -> str:
-    """rows as `npubench search --json` prints them: the best of so many settings. sought: which is the best of them."""
+def search_page(rows: Sequence[Mapping[str, Any]], num_settings: int, sought: str, doubts: Sequence[str] = ()) -> str:
+    """rows as `npubench search --json` prints them: the best of so many settings. sought: which is the best of them.
+    doubts: of all of them, in words."""
     carried = sorted(rows, key=lambda row: (row["price"], row["name"]))
     best: list[Mapping[str, Any]] = []
     for row in sorted(carried, key=lambda row: (row["price"], -row["rate_per_s"])):
@@ -49,6 +50,7 @@ def search_page(rows: Sequence[Mapping[str, Any]], num_settings: int, sought: st
     facts = [
         ("kept", f"the best {len(carried)} of {num_settings} settings keep the SLO"),
         ("clock", "virtual: no device ran"),
+        *(("doubt", words) for words in doubts),
     ]
     charts, tables = ([picture], [shown]) if carried else ([], [])
     return command_page("npubench search", sought, facts, "Rates and prices", charts, tables)

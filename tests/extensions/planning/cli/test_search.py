@@ -263,6 +263,19 @@ def test_all_settings_serve_the_same_requests(call: Run, tmp_path: Path) -> None
     )
 
 
+def test_what_is_doubted_of_the_model_is_said(call: Run, tmp_path: Path) -> None:
+    """As `npubench simulate` says it: in words, in JSON and on the page."""
+    path, page = tmp_path / "config.json", tmp_path / "page.html"
+    path.write_text(json.dumps(config_of(decoder_shape("small-moe"), "bf16") | {"surprising_key": 5}), encoding="utf-8")
+    search = ["search", "--hardware", "nvidia-h100", "--model", path, *LOAD[2:6], "--rate", 10, *SLO]
+    search += ["--policy", "chunked", "--processes", 1]
+    words = "config.json: surprising_key: not read, whatever that changes"
+    assert call(*search, "--output", page, "--json").json["doubts"] == [words]
+    assert words in page.read_text(encoding="utf-8")
+    assert f"doubt: {words}" in call(*search).out
+    assert call(*SEARCH, "--policy", "chunked", "--json").json["doubts"] == []
+
+
 def test_where_none_attains_the_closest_is_named(call: Run) -> None:
     tight = ["--slo-ttft", "1ms", "--slo-tbt", "60ms"]
     done = call("search", "--hardware", "nvidia-h100", *LOAD, "--policy", "chunked", *tight, "--processes", 1)
