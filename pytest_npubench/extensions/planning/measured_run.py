@@ -158,6 +158,8 @@ def measured_run(path: Path) -> MeasuredRun:
     kind = Path(path.name.removesuffix(".gz")).suffix
     if path.is_dir() or kind == ".jsonl":
         requests = path / REQUESTS if path.is_dir() else path
+        if path.is_dir() and not requests.exists() and (packed := path / f"{REQUESTS}.gz").exists():
+            requests = packed
         meta = meta_path(requests)
         about = _json(meta) if meta.exists() else {}
         if not isinstance(about, Mapping):
@@ -178,9 +180,8 @@ def measured_run(path: Path) -> MeasuredRun:
 
 def meta_path(requests: Path) -> Path:
     """What stands beside a file of requests and says how they were served."""
-    if requests.name == REQUESTS:
-        return requests.with_name(META)
-    return requests.with_name(f"{requests.name.removesuffix('.gz').removesuffix('.jsonl')}.{META}")
+    name = requests.name.removesuffix(".gz")
+    return requests.with_name(META if name == REQUESTS else f"{name.removesuffix('.jsonl')}.{META}")
 
 
 class _Rows:
@@ -326,7 +327,8 @@ def _benchmark_row(prompt: Any, output: Any, ttft_s: Any, gaps_s: Any, start_s: 
     start_s = OPEN_JSON.value(float, start_s, "start_times")
     first_s = start_s + ttft_s if (ttft_s := OPEN_JSON.value(float | None, ttft_s, "ttfts")) else None
     gaps_s = OPEN_JSON.value(tuple[Seconds, ...] | None, gaps_s, "itls")
-    last_s = None if first_s is None or (output and output > 1 and not gaps_s) else first_s + sum(gaps_s or ())
+    has_gaps = bool(gaps_s) or not isinstance(output, int) or output <= 1
+    last_s = None if first_s is None or not has_gaps else first_s + sum(gaps_s or ())
     names = ("input_toks", "output_toks", "queued_ts", "first_token_ts", "last_token_ts")
     return dict(zip(names, (prompt, output, start_s, first_s, last_s), strict=True))
 

@@ -197,6 +197,9 @@ def test_requests_that_a_benchmark_did_not_complete_are_told(tmp_path: Path) -> 
     path.write_text(json.dumps({**BENCHMARK, "itls": [[0.1, 0.1, -0.1, 0.1]] * 20}), encoding="utf-8")
     with pytest.raises(WorkloadError, match=r"request 0: itls\[2\]: want seconds, at least 0"):
         measured_run(path)
+    path.write_text(json.dumps({**BENCHMARK, "output_lens": ["5"] * 20}), encoding="utf-8")
+    with pytest.raises(WorkloadError, match="request 0: output_toks: want a whole number of at least 1, found a str"):
+        measured_run(path)
 
 
 @pytest.mark.parametrize("name", BENCHMARK)
@@ -249,6 +252,12 @@ def test_a_packed_file_is_read(tmp_path: Path) -> None:
     run = measured_run(tmp_path / "one.jsonl.gz")
     assert run.engine is not None
     assert (run.taken, run.engine.max_batch_size) == ("1 requests over 0 s, times in seconds", 3)
+    (tmp_path / "requests.jsonl.gz").write_bytes(packed)
+    (tmp_path / "meta.json").write_text('{"engine_kwargs": {"max_num_seqs": 5}}', encoding="utf-8")
+    for path in (tmp_path, tmp_path / "requests.jsonl.gz"):
+        beside = measured_run(path).engine
+        assert beside is not None
+        assert beside.max_batch_size == 5
     (tmp_path / "one.jsonl.gz").write_bytes(packed[:-9])
     with pytest.raises(WorkloadError, match="cannot be read: is damaged"):
         measured_run(tmp_path / "one.jsonl.gz")

@@ -158,7 +158,7 @@ def _fit_requests(arguments: argparse.Namespace, other: CostFile | None) -> tupl
         stack=measured.stack,
         doubts=doubts({name: off[name] for name in ("tpot", "e2e")}) + untold(calibration) + room + said,
     )
-    return calibration, content, f"the first {number} of {there} requests"
+    return calibration, content, f"the first {number} of {measured.taken},"
 
 
 def _fit_iterations(arguments: argparse.Namespace, other: CostFile | None) -> tuple[Calibration, CostFile, str]:

@@ -242,6 +242,7 @@ def simulated(arguments: argparse.Namespace) -> dict[str, Any]:
         "doubts": [
             *(calibration.doubts if calibration else ()),
             *(served.doubts if served else ()),
+            *(against.doubts if against and against != served else ()),
             *system.shape.doubts,
         ],
         "workload": about,

@@ -273,6 +273,15 @@ def test_a_run_is_not_written_over(call: Run, served: Path) -> None:
     assert (served / "requests.jsonl").read_bytes() == before
 
 
+def test_what_is_left_out_of_the_run_that_is_compared_with_is_said(call: Run, served: Path, tmp_path: Path) -> None:
+    lines = (served / "requests.jsonl").read_text(encoding="utf-8").splitlines()
+    other = tmp_path / "other.jsonl"
+    other.write_text("\n".join((json.dumps(json.loads(lines[0]) | {"error": "boom"}), *lines[1:])), encoding="utf-8")
+    again = call("simulate", *SYSTEM, "--run", served, "--against", other, "--json").json
+    assert "1 of 40 requests are left out: 1 failed" in again["doubts"]
+    assert call("simulate", *SYSTEM, "--run", served, "--against", served, "--json").json["doubts"] == []
+
+
 def test_a_type_that_nobody_knows_is_named(call: Run, served: Path, tmp_path: Path) -> None:
     (served / "meta.json").write_text(json.dumps({"engine_kwargs": {"dtype": "bf17"}}), encoding="utf-8")
     done = call("calibrate", served, *SYSTEM, "-o", tmp_path / "cost.json")
