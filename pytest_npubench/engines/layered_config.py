@@ -250,6 +250,8 @@ class _Figures(MixerFigures):
             doubts.append(
                 f"chunks of {self._window} tokens count as windows of as many: attention and cache are counted double"
             )
+        if shared := sum(map(self._shares_kv, range(self.num_layers))):
+            doubts.append(f"{shared} layers read keys and values of others, and keep none of their own")
         if self._config.get("model_type") not in FAMILIES:
             doubts.append(
                 f"model_type {self._config.get('model_type')} is not known here: read by its keys, with Llama's norms"

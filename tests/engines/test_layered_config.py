@@ -269,6 +269,21 @@ def test_deepseek_v3_is_as_large_as_it_says(tmp_path: Path, model_type: str) -> 
 
 
 @pytest.mark.parametrize(
+    ("change", "words", "kept"),
+    [
+        ({}, "2 layers read keys and values of others, and keep none of their own", 5),
+        ({"num_kv_shared_layers": 0, "max_position_embeddings": 8}, "windows of 8 tokens are no shorter than the", 7),
+    ],
+)
+def test_what_a_cache_does_not_keep_is_said(tmp_path: Path, change: dict[str, Any], words: str, kept: int) -> None:
+    config = {**COMMON, **GEMMA4, "model_type": "gemma4_text", **change}
+    (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    shape = read_shape(tmp_path)
+    assert any(words in each for each in shape.doubts)
+    assert sum(layer.cached_values > 0 for layer in shape.layers) == kept
+
+
+@pytest.mark.parametrize(
     ("change", "words"),
     [
         ({"architectures": ["DeepseekV3ForSequenceClassification"]}, "other classes have other layers"),
