@@ -26,8 +26,11 @@ if TYPE_CHECKING:
     from pytest_npubench.extensions.planning.cli.simulation import System
     from pytest_npubench.serving.request import ServingRequest
     from pytest_npubench.serving.settings import Setting
+    from pytest_npubench.workloads.reading import TimeUnit
 
 DISAGGREGATED = "disaggregated"
+ANY_UNIT: TimeUnit = "s"
+"""Of a trace's stamps, which nothing is made of: requests arrive at a rate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,8 +196,9 @@ def _requests(goal: Goal, most_tokens: int | None, rate_per_s: float) -> tuple[S
     from pytest_npubench.extensions.planning.cli.simulation import arriving
     from pytest_npubench.workloads import workload
 
-    lengths = workload(goal.workload).sample(goal.num_requests, seed=goal.seed, max_total_tokens=most_tokens)
-    return arriving(lengths.requests, rate_per_s=rate_per_s, cv=None, seed=goal.seed)
+    lengths = workload(goal.workload, time_unit=ANY_UNIT)
+    sample = lengths.sample(goal.num_requests, seed=goal.seed, max_total_tokens=most_tokens)
+    return arriving(sample.requests, rate_per_s=rate_per_s, cv=None, seed=goal.seed)
 
 
 @lru_cache(maxsize=256)

@@ -284,6 +284,16 @@ def test_where_none_attains_the_closest_is_named(call: Run) -> None:
     assert "TTFT is what it misses more" in done.err
 
 
+def test_a_trace_in_no_known_unit_is_searched_for_its_lengths(call: Run, tmp_path: Path) -> None:
+    """Its stamps have a fraction, as seconds, and its ids are of 512 tokens, as in milliseconds."""
+    rows = [{"timestamp": at, "input_length": 521, "output_length": 9, "hash_ids": [1, 2]} for at in (61.5, 121.5)]
+    path = tmp_path / "trace.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    load = ["--model", "small-moe", "--workload", path, "--num-requests", 5, "--rate", 10, *SLO]
+    done = call("search", "--hardware", "nvidia-h100", *load, "--policy", "chunked", "--processes", 1)
+    assert (done.status, "best: 1 x nvidia-h100 chunked" in done.out) == (0, True), done.err
+
+
 @pytest.mark.parametrize(
     ("change", "status", "words"),
     [
