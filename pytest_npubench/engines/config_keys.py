@@ -69,7 +69,8 @@ def language_model(config: Mapping[str, Any]) -> tuple[Mapping[str, Any], tuple[
     doubts = []
     if encoders:
         doubts.append(f"{CONFIG_FILE}: {', '.join(encoders)}: encoders are counted neither in memory nor in time")
-    classes = config.get("architectures") or []
+    stated = config.get("architectures") or []
+    classes = stated if isinstance(stated, list) else [stated]
     if others := [each for each in classes if not str(each).endswith(OF_LANGUAGE)]:
         doubts.append(
             f"{CONFIG_FILE}: {', '.join(map(str, others))} is not known to write text, and is counted as if it did"

@@ -61,7 +61,7 @@ class MixerFigures:
         stated = self.value("sliding_window", None) or self.value("attention_chunk_size", None)
         window = chosen if self._has_index else stated
         self._stated_window = self.whole("_", window) if window and is_used else None
-        context = self.value("max_position_embeddings", None) or MOST
+        context = self.whole("max_position_embeddings", MOST)
         self._window = self._stated_window if self._stated_window and self._stated_window < context else None
         self._has_windows = self._window is not None and not self._has_index
 

@@ -80,7 +80,10 @@ def weight_bits(config: Config, file: Path) -> tuple[WeightBits | None, tuple[st
         bits = read(table)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ConfigError(f"{file}: {key} of method {method} says no bits a weight ({error!r})") from None
-    names = [str(name) for each in LISTS for name in table.get(each) or ()]
+    lists = {each: table.get(each) or [] for each in LISTS}
+    if wrong := [each for each, given in lists.items() if not isinstance(given, list)]:
+        raise ConfigError(f"{file}: {key}.{wrong[0]} is {lists[wrong[0]]!r}; want a list of modules")
+    names = [str(name) for given in lists.values() for name in given]
     is_attention_kept = method == "mxfp4" or any(OF_ATTENTION.search(name) and not _of_layer(name) for name in names)
     others = [
         name for name in names if not ALWAYS_KEPT.search(name) and (_of_layer(name) or not OF_ATTENTION.search(name))

@@ -121,6 +121,8 @@ def test_keys_and_values_are_what_vllm_takes_them_for(
         (quantised(quant_method="modelopt", quant_algo="MIXED_PRECISION"), "quant_algo is MIXED_PRECISION"),
         (quantised(quant_method="compressed-tensors", config_groups={}), "says no bits a weight"),
         ({"quantization_config": "fp8"}, "quantization_config is 'fp8'; want an object"),
+        (quantised(quant_method="fp8", ignored_layers="lm_head"), "ignored_layers is 'lm_head'; want a list"),
+        ({"model_type": "olmo2", "architectures": None, "max_position_embeddings": "4"}, "_embeddings is '4'; want"),
         ({"architectures": ["LlamaForSequenceClassification"]}, "architectures is .*; want \\['LlamaForCausalLM'\\]"),
         ({"architectures": ["LlamaForCausalLMEagle3"]}, "other classes have other layers"),
     ],
