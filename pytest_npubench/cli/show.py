@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_npubench.cli.arguments import add_command, add_journal, check_other_file, say
 from pytest_npubench.core.regular_file import replace_text, replacing
-from pytest_npubench.core.run_folders import baselines_of
+from pytest_npubench.core.run_folders import baselines_of, other_baselines_of
 from pytest_npubench.errors import JournalError
 from pytest_npubench.plain_text import counted
 from pytest_npubench.reports import report_extra
@@ -101,7 +101,7 @@ def _print(arguments: argparse.Namespace, records: Records, journal: Journal) ->
         print(text, end="")
         return
     print_styled(text)
-    baselines = baselines_of(arguments.journal)
+    baselines = other_baselines_of(arguments.journal)
     for line in next_lines(records, arguments.journal, width=width, done=("show",), baselines=baselines):
         print(line)
 
@@ -119,7 +119,9 @@ def _text(arguments: argparse.Namespace, records: Records, journal: Journal, wid
         case "csv":
             return case_csv(records)
         case "markdown":
-            return run_markdown(records, shown, journal=arguments.journal, baselines=baselines_of(arguments.journal))
+            return run_markdown(
+                records, shown, journal=arguments.journal, baselines=other_baselines_of(arguments.journal)
+            )
         case "html":
             return _page(arguments, records, journal)
     verbosity = -1 if arguments.quiet else 1 if arguments.verbose or arguments.case else 0

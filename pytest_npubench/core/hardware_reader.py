@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
 from pathlib import Path
 from typing import Annotated
 
@@ -147,7 +146,6 @@ def _together(num_devices: int) -> str:
     return "one device alone" if num_devices == 1 else f"{num_devices} devices together"
 
 
-@cache
 def default_directory() -> Path:
     """Returns the folder of the hardware files that come with the package, in a wheel or in a checkout."""
     package = Path(__file__).resolve().parents[1]

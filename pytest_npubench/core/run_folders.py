@@ -10,6 +10,7 @@ import argparse
 import os
 import shlex
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,14 @@ def baselines_of(journal: Path) -> Path | None:
     except ConfigError:
         return None
     return short_path(folders.baselines) if folders.journal == path else None
+
+
+def other_baselines_of(journal: Path) -> Path | None:
+    """The same, None where they are those of runs here too."""
+    folder = baselines_of(journal)
+    with suppress(ConfigError):
+        return None if folder and folder.resolve() == RunFolders.here().baselines else folder
+    return folder
 
 
 def settings_table(path: Path) -> Mapping[str, Any]:

@@ -38,8 +38,8 @@ OF_VALUES = """activation_scheme activations activation_scale_ub fmt scale_fmt f
     llm_int8_has_fp16_weight llm_int8_threshold include_input_output_embeddings"""
 KNOWN = frozenset(f"{_READ} {OF_VALUES}".split()).union(LISTS)
 WITH_KV_DTYPE = ("compressed-tensors", "compressed_tensors", "modelopt", "modelopt_fp4")
-"""Methods whose scheme of keys and values vLLM serves with, unless it is told otherwise (0.32: torch_utils.py,
-attention.py)."""
+"""Methods whose scheme of keys and values vLLM serves with, unless it is told otherwise (0.32: how its attention layer
+resolves a KV dtype of `auto`)."""
 FP8_ALGORITHMS = ("FP8", "FP8_PER_TENSOR", "FP8_PB_WO", "FP8_PB_REAL", "FP8_PER_CHANNEL_PER_TOKEN")
 
 

@@ -78,7 +78,7 @@ def _fewest_sessions(settings: Settings, runs: Sequence[str]) -> int:
     for record in case_records(sessions):
         key = journal.fingerprint(record["fingerprint"]).key() if record["fingerprint"] else None
         for history in accepted.histories(record["case"], key, digest=record["digest"]) if key else ():
-            if found := {run_of.get(entry.session.partition("@")[0]) for entry in history} & {*runs}:
+            if accepted_in := {run_of.get(entry.session.partition("@")[0]) for entry in history} & {*runs}:
                 counts.append(len(history))
-                has_new |= runs[-1] in found
+                has_new |= runs[-1] in accepted_in
     return min(counts) if has_new else 0

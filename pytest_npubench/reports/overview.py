@@ -71,12 +71,12 @@ def case_rows(cases: Cases, pictures: Mapping[str, str]) -> tuple[CaseRow, ...]:
     """One row a case, failing ones first, then suite by suite. `pictures` has the anchor of what shows more of a case,
     by that of its row."""
     rows = [(row_anchor(place), record) for place, record in enumerate(cases.records)]
-    rows.sort(key=lambda row: _place(tone_of(row[1].judgement.verdict.kind), row[1].suite))
+    rows.sort(key=lambda row: _rank(tone_of(row[1].judgement.verdict.kind), row[1].suite))
     common = dict(common_reasons(cases))
     return tuple(_row(record, anchor, pictures[anchor], common) for anchor, record in rows)
 
 
-def _place(tone: str, suite: str) -> tuple[bool, str, int]:
+def _rank(tone: str, suite: str) -> tuple[bool, str, int]:
     return tone != "bad", suite, _ORDER[tone]
 
 

@@ -147,7 +147,7 @@ def test_a_required_device_from_the_ini_file(absent):
 def test_without_a_tpu_the_reason_names_what_jax_found(project):
     result = project.run("-m", "tpu", "-rs")
     assert result.ret == 0
-    assert skipped(result).keys() == {"no TPU: jax found platforms cpu"}
+    assert skipped(result).keys() == {"no TPU: jax found platforms cpu, as JAX_PLATFORMS=cpu has it"}
     assert result.parseoutcomes().keys() == {"skipped", "deselected"}
 
 

@@ -9,6 +9,7 @@ import socket
 import time
 import urllib.request
 from contextlib import suppress
+from dataclasses import replace
 from itertools import count
 
 import pytest
@@ -54,12 +55,13 @@ def test_the_known_answer_server_tells_when_it_sent_what(serve):
     """Not before its time, and not after the client read it: one clock for both."""
     known = KnownAnswer(ttft_s=0.03, itl_s=0.005, merge=2)
     server = serve(application(known))
-    run = run_load(_endpoint(server), _requests(3, tokens=5, every_s=0.002))
+    requests = [replace(request, prompt=(1, 2, request.id)) for request in _requests(3, tokens=5, every_s=0.002)]
+    run = run_load(_endpoint(server), requests)
     with urllib.request.urlopen(server.url.replace("/v1", "/sent")) as response:
-        sent = json.load(response)
+        sent = {tuple(record["prompt"]): record for record in json.load(response)}  # in whatever order they came
     assert len(sent) == 3
-    for record, answer in zip(sent, run.answers, strict=True):
-        assert record["prompt"] == [1, 2, 3]
+    for answer in run.answers:
+        record = sent[answer.request.prompt]
         assert record["came_s"] >= run.started_s + answer.dispatched_s
         for k, (sent_s, read_s) in enumerate(zip(record["sent_s"], answer.token_times_s, strict=True)):
             assert sent_s >= record["came_s"] + 0.03 + min(k // 2 * 2 + 1, 4) * 0.005

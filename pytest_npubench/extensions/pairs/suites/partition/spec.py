@@ -15,7 +15,6 @@ from msgspec import Meta
 
 from pytest_npubench.core.hardware import RunLength, known_profiles, size_of
 from pytest_npubench.core.record_reader import Count, Counts, Text, Texts, check_within, increasing, key, one_of, within
-from pytest_npubench.extensions.pairs.partition.number_formats import BF16, FP32
 from pytest_npubench.extensions.pairs.suites.partition import SUITE
 
 _SHARES = "a list of one or more numbers above 0 and below 1, each larger than the one before"
@@ -44,7 +43,7 @@ class PartitionSpec:
     models: Texts
     standard_sizes: Counts
     tile: Count = 1
-    dtype: Annotated[str, one_of((FP32, BF16))] = FP32
+    dtype: Annotated[str, one_of(("fp32", "bf16"))] = "fp32"
     decode_shares: Shares
     prefill_shares: Shares
     profiles: Annotated[tuple[PartitionSize, ...], known_profiles] = field(metadata=key("profile"))
