@@ -1,5 +1,6 @@
 # make bench: measure this machine's CPU (quick profile). make test: the project's tests without the
 # soaks, in minutes; make test TESTS=tests/cli: those of a folder; EXCEPT=tests/crash: all others. make test-all: soaks too.
+# make test-again: what failed in the last run, one test at a time, until the first that fails again.
 # make lint: style, types, layers, workflows.
 # make docs: the site of docs/ into build/site; a link that leads nowhere ends it.
 # make pictures: those of README and docs anew, from real runs here.
@@ -25,6 +26,7 @@ TORCH := $(PIP) --retries 0 --timeout 10 --index-url https://download.pytorch.or
 endif
 # files of tests go to workers as wholes, in the order of tests/conftest.py
 WORKERS := -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+FAILED := .pytest_cache/v/cache/lastfailed
 TESTS ?= tests/
 EXCEPT ?=
 REPORT ?= .npubench/report.html
@@ -35,18 +37,24 @@ export PYTHONDONTWRITEBYTECODE :=
 # the end of a run says of each case what pytest would say
 BRIEF := --no-header --tb=line -r N -o verbosity_test_cases=-1
 
-.PHONY: bench test test-all test-vllm preflight preflight-qualcomm lint docs pictures audit clean
+.PHONY: bench test test-again test-all test-vllm preflight preflight-qualcomm lint docs pictures audit clean
 
 bench: $(VENV)/.bench
 	$(BIN)/python -m pytest -m cpu suites/ --npubench-report $(REPORT) --npubench-disturbed mark $(BRIEF)
 
 test: $(VENV)/.test
+	rm -f $(FAILED)
 	$(BIN)/python -m pytest $(TESTS) $(EXCEPT:%=--ignore=%) -m "not soak" $(WORKERS)
+
+# a run of tests begins without the failures of earlier ones, so that these are its own
+test-again: $(VENV)/.test
+	$(BIN)/python -m pytest --last-failed --last-failed-no-failures none --maxfail 1
 
 test-all: $(VENV)/.test
 	$(BIN)/python -m pytest $(TESTS) $(EXCEPT:%=--ignore=%) --hypothesis-profile=soak $(WORKERS)
 
 test-vllm: $(VENV)/.test $(VLLM_VENV)/.vllm
+	rm -f $(FAILED)
 	NPUBENCH_VLLM_PYTHON=$(CURDIR)/$(VLLM_VENV)/bin/python OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/extensions/vllm tests/engines/http/test_bench_serve.py --hypothesis-profile=soak $(WORKERS)
 
 preflight: $(VENV)-preflight/.preflight

@@ -154,7 +154,6 @@ def test_a_sweep_finds_where_a_server_has_too_few_slots(load, tmp_path):
     assert found.status == 0, found.err
     answer = found.json
     low, high = (answer["rates"][at]["rate_per_s"] for at in (0, -1))
-    assert low < answer["capacity"]["rate_per_s"] < high
     assert 16 < answer["capacity"]["rate_per_s"] < 70
     assert low <= answer["knee_rate_per_s"] <= high
     assert len(answer["rates"]) == 10
