@@ -41,32 +41,10 @@ class Family:
 OWN = {
     family.name: family
     for family in (
-        Family(
-            name="cpu",
-            about="needs the host's processors",
-            jax_platform="cpu",
-            has_torch=True,
-        ),
-        Family(
-            name="cuda",
-            about="needs an NVIDIA GPU",
-            classes=("gpu",),
-            jax_platform="cuda",
-            has_torch=True,
-        ),
-        Family(
-            name="tpu",
-            about="needs a Google TPU",
-            classes=("npu",),
-            jax_platform="tpu",
-            one_process=True,
-        ),
-        Family(
-            name="neuron",
-            about="needs an AWS Inferentia or Trainium device",
-            classes=("npu",),
-            one_process=True,
-        ),
+        Family(name="cpu", about="needs the host's processors", jax_platform="cpu", has_torch=True),
+        Family(name="cuda", about="needs an NVIDIA GPU", classes=("gpu",), jax_platform="cuda", has_torch=True),
+        Family(name="tpu", about="needs a Google TPU", classes=("npu",), jax_platform="tpu", one_process=True),
+        Family(name="neuron", about="needs an AWS Inferentia or Trainium device", classes=("npu",), one_process=True),
         Family(
             name="qualcomm",
             about="needs a Snapdragon device on Qualcomm AI Hub",

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 from pytest_npubench.engines.decoder_layers import LayerShape, grouped_attention
 from pytest_npubench.engines.weight_bits import WeightBits
@@ -233,134 +233,84 @@ class DecoderShape:
 
 _LLAMA3_ROPE = RopeScaling(factor=32.0, low_freq_factor=1.0, high_freq_factor=4.0, original_context=8192)
 
-_qwen3 = partial(DecoderShape, rope_theta=1_000_000.0, rms_eps=1e-6, qk_norm=True)
-_small = partial(
-    _qwen3, vocab_size=2048, hidden=512, num_layers=8, num_heads=8, num_kv_heads=2, head_dim=64, tied_embeddings=True
-)
-_gpt_oss = partial(DecoderShape, rope_theta=150_000.0, rms_eps=1e-5, architecture="gpt-oss")
+_SIZES = ("vocab_size", "hidden", "num_layers", "num_heads", "num_kv_heads", "head_dim", "intermediate")
+
+
+def _shape(name: str, source: str, sizes: tuple[int, ...], **others: Any) -> DecoderShape:
+    """sizes: in the order of _SIZES."""
+    named: dict[str, Any] = dict(zip(_SIZES, sizes, strict=True))
+    return DecoderShape(name=name, source=source, **named, **others)
+
+
+_qwen3 = partial(_shape, rope_theta=1_000_000.0, rms_eps=1e-6, qk_norm=True)
+_gpt_oss = partial(_shape, rope_theta=150_000.0, rms_eps=1e-5, architecture="gpt-oss")
 
 _SHAPES = (
-    DecoderShape(
-        name="tiny-llama",
-        source="ours: steps of under a millisecond on two CPU cores, so that a campaign has many rounds",
-        vocab_size=2048,
-        hidden=128,
-        num_layers=2,
-        num_heads=4,
-        num_kv_heads=2,
-        head_dim=32,
-        intermediate=352,
+    _shape(
+        "tiny-llama",
+        "ours: steps of under a millisecond on two CPU cores, so that a campaign has many rounds",
+        (2048, 128, 2, 4, 2, 32, 352),
         rope_theta=10_000.0,
         rms_eps=1e-5,
         tied_embeddings=True,
     ),
     _qwen3(
-        name="tiny-qwen",
-        source="ours: tiny-llama's size with Qwen3's q/k norms, untied embeddings and a deeper stack",
-        vocab_size=2048,
-        hidden=128,
-        num_layers=3,
-        num_heads=4,
-        num_kv_heads=1,
-        head_dim=32,
-        intermediate=256,
+        "tiny-qwen",
+        "ours: tiny-llama's size with Qwen3's q/k norms, untied embeddings and a deeper stack",
+        (2048, 128, 3, 4, 1, 32, 256),
     ),
-    DecoderShape(
-        name="llama-3.2-1b",
-        source="config.json of meta-llama/Llama-3.2-1B",
-        vocab_size=128_256,
-        hidden=2048,
-        num_layers=16,
-        num_heads=32,
-        num_kv_heads=8,
-        head_dim=64,
-        intermediate=8192,
+    _shape(
+        "llama-3.2-1b",
+        "config.json of meta-llama/Llama-3.2-1B",
+        (128_256, 2048, 16, 32, 8, 64, 8192),
         rope_theta=500_000.0,
         rms_eps=1e-5,
         tied_embeddings=True,
         rope_scaling=_LLAMA3_ROPE,
     ),
-    DecoderShape(
-        name="mistral-7b-v0.3",
-        source="config.json of mistralai/Mistral-7B-v0.3",
-        vocab_size=32_768,
-        hidden=4096,
-        num_layers=32,
-        num_heads=32,
-        num_kv_heads=8,
-        head_dim=128,
-        intermediate=14_336,
+    _shape(
+        "mistral-7b-v0.3",
+        "config.json of mistralai/Mistral-7B-v0.3",
+        (32_768, 4096, 32, 32, 8, 128, 14_336),
         rope_theta=1_000_000.0,
         rms_eps=1e-5,
     ),
+    _qwen3("qwen3-14b", "config.json of Qwen/Qwen3-14B", (151_936, 5120, 40, 40, 8, 128, 17_408)),
     _qwen3(
-        name="qwen3-14b",
-        source="config.json of Qwen/Qwen3-14B",
-        vocab_size=151_936,
-        hidden=5120,
-        num_layers=40,
-        num_heads=40,
-        num_kv_heads=8,
-        head_dim=128,
-        intermediate=17_408,
-    ),
-    _qwen3(
-        name="qwen3-30b-a3b",
-        source="config.json of Qwen/Qwen3-30B-A3B",
-        vocab_size=151_936,
-        hidden=2048,
-        num_layers=48,
-        num_heads=32,
-        num_kv_heads=4,
-        head_dim=128,
-        intermediate=768,
+        "qwen3-30b-a3b",
+        "config.json of Qwen/Qwen3-30B-A3B",
+        (151_936, 2048, 48, 32, 4, 128, 768),
         experts=ExpertShape(num_experts=128, experts_per_token=8),
     ),
     _gpt_oss(
-        name="gpt-oss-20b",
-        source="config.json of openai/gpt-oss-20b",
-        vocab_size=201_088,
-        hidden=2880,
-        num_layers=24,
-        num_heads=64,
-        num_kv_heads=8,
-        head_dim=64,
-        intermediate=2880,
+        "gpt-oss-20b",
+        "config.json of openai/gpt-oss-20b",
+        (201_088, 2880, 24, 64, 8, 64, 2880),
         sliding_window=128,
         experts=ExpertShape(num_experts=32, experts_per_token=4),
     ),
     _qwen3(
-        name="qwen3-8b",
-        source="config.json of Qwen/Qwen3-8B: the dense control of Layered Prefill, section 5.13",
-        vocab_size=151_936,
-        hidden=4096,
-        num_layers=36,
-        num_heads=32,
-        num_kv_heads=8,
-        head_dim=128,
-        intermediate=12_288,
+        "qwen3-8b",
+        "config.json of Qwen/Qwen3-8B: the dense control of Layered Prefill, section 5.13",
+        (151_936, 4096, 36, 32, 8, 128, 12_288),
     ),
-    _small(
-        name="small-moe",
-        source="ours: 403 MB of experts in fp32, a dozen times the last-level cache of a server CPU's core complex",
-        intermediate=256,
+    _qwen3(
+        "small-moe",
+        "ours: 403 MB of experts in fp32, a dozen times the last-level cache of a server CPU's core complex",
+        (2048, 512, 8, 8, 2, 64, 256),
+        tied_embeddings=True,
         experts=ExpertShape(num_experts=32, experts_per_token=4),
     ),
-    _small(
-        name="small-dense",
-        source="ours: small-moe with one feed-forward block of the size a token's experts have together",
-        intermediate=1024,
+    _qwen3(
+        "small-dense",
+        "ours: small-moe with one feed-forward block of the size a token's experts have together",
+        (2048, 512, 8, 8, 2, 64, 1024),
+        tied_embeddings=True,
     ),
     _gpt_oss(
-        name="small-gpt-oss",
-        source="ours: gpt-oss's layer at a size for tests and CPUs",
-        vocab_size=2048,
-        hidden=256,
-        num_layers=4,
-        num_heads=8,
-        num_kv_heads=2,
-        head_dim=32,
-        intermediate=256,
+        "small-gpt-oss",
+        "ours: gpt-oss's layer at a size for tests and CPUs",
+        (2048, 256, 4, 8, 2, 32, 256),
         sliding_window=64,
         experts=ExpertShape(num_experts=16, experts_per_token=4),
     ),

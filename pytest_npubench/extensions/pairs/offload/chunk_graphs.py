@@ -5,7 +5,7 @@
     per_chunk  fixed-size chunks, one graph for each chunk's place, each with all weights
     sharing    fixed-size chunks; norms and products once for all chunks, attention for every chunk
 
-What a visit leaves is ChunkFigures; its counts have a closed form: chunk_layout.
+What a visit leaves is ChunkVisit; its counts have a closed form: chunk_layout.
 
 Worked number: prompt 200, chunk 64, 2 layers: 4 chunks, sharing has 2 * 5 + 2 * 4 = 18 graphs, weights once;
 per_chunk 4 graphs, weights 4 times.
@@ -20,7 +20,14 @@ from pytest_npubench.core.clock import perf_counter
 from pytest_npubench.engines.chunk_layout import ARMS, ChunkLayout
 from pytest_npubench.engines.quantization import Floats, relative_error
 from pytest_npubench.extensions.pairs.offload.decoder import DYNAMIC_STAGES, STAGES, DecoderSize, make_prompt, reference
-from pytest_npubench.extensions.pairs.offload.units import GraphFacts, OffloadPoint, Units, make_arrays, point_of
+from pytest_npubench.extensions.pairs.offload.units import (
+    Figures,
+    GraphFacts,
+    OffloadPoint,
+    Units,
+    make_arrays,
+    point_of,
+)
 
 EXPERIMENT = "chunk_graphs"
 
@@ -51,17 +58,16 @@ class ChunkSettings:
             padded_tokens=longest,
         )
 
-
-def chunk_points(settings: ChunkSettings) -> tuple[OffloadPoint, ...]:
-    return tuple(
-        OffloadPoint(experiment=EXPERIMENT, arm=arm, setting=f"{length} tokens")
-        for length in settings.prompt_tokens
-        for arm in ARMS
-    )
+    def points(self) -> tuple[OffloadPoint, ...]:
+        return tuple(
+            OffloadPoint(experiment=EXPERIMENT, arm=arm, setting=f"{length} tokens")
+            for length in self.prompt_tokens
+            for arm in ARMS
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChunkFigures(GraphFacts):
+class ChunkVisit(GraphFacts, Figures):
     """run_s: the static unit's own time within total_s. computed_tokens: positions, padding included."""
 
     run_s: float
@@ -76,7 +82,7 @@ class ChunkGraphBench:
     KERNELS = "pytest_npubench.extensions.pairs.offload.chunk_kernels"
 
     def __init__(self, settings: ChunkSettings, units: Units) -> None:
-        self.points = chunk_points(settings)
+        self.points = settings.points()
         self._settings = settings
         self._units = units
         self._references: dict[int, Floats] = {}
@@ -104,7 +110,7 @@ class ChunkGraphBench:
         }
         self._units.static.build(point.name, spec)
 
-    def measure(self, name: str) -> ChunkFigures:
+    def measure(self, name: str) -> ChunkVisit:
         point = point_of(self.points, name)
         length = int(point.setting.split()[0])
         arena = self._units.arena
@@ -114,7 +120,7 @@ class ChunkGraphBench:
         static_s = self._units.static.wait()[0]
         total_s = perf_counter() - began_s
         num_graphs, weight_bytes, executable_bytes, compile_s = arena.view(f"{name}/facts").tolist()
-        return ChunkFigures(
+        return ChunkVisit(
             num_graphs=num_graphs,
             weight_bytes=weight_bytes,
             executable_bytes=executable_bytes,

@@ -22,7 +22,7 @@ from itertools import combinations, product
 import numpy as np
 
 from pytest_npubench.errors import MeasurementError
-from pytest_npubench.extensions.pairs.offload.factorial import CELLS, FACTORS, Cell, FactorialFigures, cell_name
+from pytest_npubench.extensions.pairs.offload.factorial import CELLS, FACTORS, Cell, FactorialVisit, cell_name
 from pytest_npubench.extensions.pairs.offload.units import Figures
 from pytest_npubench.stats.checks import FloatArray, fraction, require, row
 from pytest_npubench.stats.error import student_quantile
@@ -53,7 +53,7 @@ class _CellHead:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CellRow(FactorialFigures, _CellHead):
+class CellRow(FactorialVisit, _CellHead):
     """One cell: its figures are medians over the rounds."""
 
 
@@ -80,7 +80,7 @@ def factorial_effects(
     return tuple(_effect(name, effects, coverage) for name, effects in zip(names, by_round, strict=True))
 
 
-def factorial_table(visits: Mapping[Cell, Sequence[FactorialFigures]]) -> tuple[CellRow, ...]:
+def factorial_table(visits: Mapping[Cell, Sequence[FactorialVisit]]) -> tuple[CellRow, ...]:
     """Eight rows in the order of CELLS; `visits` are the bench's figures by cell, one record a round."""
     times_s: dict[tuple[bool, ...], list[float]] = {
         cell: [visit.total_s for visit in own] for cell, own in visits.items()

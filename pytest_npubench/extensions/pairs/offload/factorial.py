@@ -18,7 +18,7 @@ from pytest_npubench.errors import ConfigError
 from pytest_npubench.extensions.pairs.offload.decoder import DecoderSize
 from pytest_npubench.extensions.pairs.offload.pipeline import Pipeline, Variant
 from pytest_npubench.extensions.pairs.offload.schedules import IN_ORDER
-from pytest_npubench.extensions.pairs.offload.units import GraphFacts, OffloadPoint, Units, point_of
+from pytest_npubench.extensions.pairs.offload.units import Figures, GraphFacts, OffloadPoint, Units, point_of
 
 EXPERIMENT = "factorial"
 OUT_OF_ORDER = "contribution"
@@ -40,10 +40,10 @@ class FactorialSettings:
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}; want at least 1")
 
-
-def factorial_points() -> tuple[OffloadPoint, ...]:
-    """Eight, in standard order: all off first, out_of_order changing fastest."""
-    return tuple(OffloadPoint(experiment=EXPERIMENT, arm=cell_name(cell), setting="prefill") for cell in CELLS)
+    @staticmethod
+    def points() -> tuple[OffloadPoint, ...]:
+        """Eight, in standard order: all off first, out_of_order changing fastest."""
+        return tuple(OffloadPoint(experiment=EXPERIMENT, arm=cell_name(cell), setting="prefill") for cell in CELLS)
 
 
 def cell_name(cell: Sequence[bool], factors: Sequence[str] = FACTORS) -> str:
@@ -60,7 +60,7 @@ def cell_of(arm: str) -> Cell:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FactorialFigures(GraphFacts):
+class FactorialVisit(GraphFacts, Figures):
     """bubble_fraction: the share of total_s in which the static unit ran nothing."""
 
     total_s: float
@@ -74,7 +74,7 @@ class FactorialBench:
     KERNELS = Pipeline.KERNELS
 
     def __init__(self, settings: FactorialSettings, units: Units) -> None:
-        self.points = factorial_points()
+        self.points = settings.points()
         self._pipeline = Pipeline(
             settings.size, units, chunk_tokens=settings.chunk_tokens, num_chunks=settings.num_chunks
         )
@@ -83,11 +83,11 @@ class FactorialBench:
         variants = [Variant(sharing=bool(a), shadow=bool(b)) for a, b in product((0, 1), repeat=2)]
         self._pipeline.load(variants, (IN_ORDER, OUT_OF_ORDER))
 
-    def measure(self, name: str) -> FactorialFigures:
+    def measure(self, name: str) -> FactorialVisit:
         sharing, shadow, out_of_order = cell_of(point_of(self.points, name).arm)
         variant = Variant(sharing=sharing, shadow=shadow)
         run = self._pipeline.run(variant, OUT_OF_ORDER if out_of_order else IN_ORDER)
-        return FactorialFigures(
+        return FactorialVisit(
             **asdict(self._pipeline.facts(variant)),
             total_s=run.total_s,
             bubble_fraction=run.bubble_fraction,

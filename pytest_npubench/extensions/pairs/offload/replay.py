@@ -20,7 +20,7 @@ from pytest_npubench.extensions.pairs.offload.bandwidth_hog import BandwidthHog
 from pytest_npubench.extensions.pairs.offload.decoder import DecoderSize
 from pytest_npubench.extensions.pairs.offload.pipeline import Pipeline, Variant
 from pytest_npubench.extensions.pairs.offload.schedules import policy_names, simulate
-from pytest_npubench.extensions.pairs.offload.units import OffloadPoint, Units, point_of
+from pytest_npubench.extensions.pairs.offload.units import Figures, OffloadPoint, Units, point_of
 
 EXPERIMENT = "replay"
 CALM, STALLS, HOG = "calm", "stalls", "hog"
@@ -54,17 +54,16 @@ class ReplaySettings:
         if unknown or not self.policies:
             raise ConfigError(f"policies {self.policies}; want one or more of {', '.join(policy_names())}")
 
-
-def replay_points(settings: ReplaySettings) -> tuple[OffloadPoint, ...]:
-    return tuple(
-        OffloadPoint(experiment=EXPERIMENT, arm=policy, setting=contention)
-        for contention in CONTENTION
-        for policy in settings.policies
-    )
+    def points(self) -> tuple[OffloadPoint, ...]:
+        return tuple(
+            OffloadPoint(experiment=EXPERIMENT, arm=policy, setting=contention)
+            for contention in CONTENTION
+            for policy in self.policies
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReplayFigures:
+class ReplayVisit(Figures):
     """bubble_fraction: the share of total_s in which the static unit ran nothing. predicted_s: the same policy,
     simulated with the durations of load. stalled_s: the sum of the sleeps. relative_error: of every order the same."""
 
@@ -81,7 +80,7 @@ class ScheduleReplay:
     KERNELS = Pipeline.KERNELS
 
     def __init__(self, settings: ReplaySettings, units: Units) -> None:
-        self.points = replay_points(settings)
+        self.points = settings.points()
         self._settings = settings
         self._units = units
         self._pipeline = Pipeline(
@@ -97,13 +96,13 @@ class ScheduleReplay:
         self._predicted_s = {policy: simulate(dag, policy).makespan_s for policy in self._settings.policies}
         self._hog = BandwidthHog(self._units.arena, self._units.spare_cores)
 
-    def measure(self, name: str) -> ReplayFigures:
+    def measure(self, name: str) -> ReplayVisit:
         point = point_of(self.points, name)
         stalls_s = self._stalls_s() if point.setting == STALLS else None
         assert self._hog is not None, "load comes first"
         with self._hog.running() if point.setting == HOG else nullcontext():
             run = self._pipeline.run(VARIANT, point.arm, stalls_s=stalls_s)
-        return ReplayFigures(
+        return ReplayVisit(
             total_s=run.total_s,
             bubble_fraction=run.bubble_fraction,
             predicted_s=self._predicted_s[point.arm],

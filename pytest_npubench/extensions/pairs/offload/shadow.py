@@ -10,7 +10,7 @@ Arms, for every share of outlier channels:
     parallel_slow  both at once, awaited through a pipe
     mixed          both in one graph of the static unit, for the hot channels of the profile
 
-What a visit leaves is ShadowFigures, with sync_fraction = (total - the longer part) / total.
+What a visit leaves is ShadowVisit, with sync_fraction = (total - the longer part) / total.
 
 Worked number: total 5.0 ms, static 4.0, dynamic 1.5: sync (5.0 - 4.0) / 5.0 = 0.20. Error at 256 x 2048 x 2048 with
 8 outlier channels, mean of four seeds: max_min 0.148, clip 0.863, shadow 0.0056.
@@ -28,7 +28,15 @@ from pytest_npubench.core.clock import perf_counter
 from pytest_npubench.engines.outliers import OutlierCase, activation, weight
 from pytest_npubench.engines.quantization import ActivationCalibration, Floats, calibrate, max_min_scale, relative_error
 from pytest_npubench.errors import ConfigError
-from pytest_npubench.extensions.pairs.offload.units import FAST, SLOW, OffloadPoint, Units, make_arrays, point_of
+from pytest_npubench.extensions.pairs.offload.units import (
+    FAST,
+    SLOW,
+    Figures,
+    OffloadPoint,
+    Units,
+    make_arrays,
+    point_of,
+)
 
 EXPERIMENT = "shadow"
 SHADOW_ARMS = ("serial", "parallel_fast", "parallel_slow")
@@ -62,13 +70,12 @@ class ShadowSettings:
             seed=self.seed,
         )
 
-
-def shadow_points(settings: ShadowSettings) -> tuple[OffloadPoint, ...]:
-    return tuple(
-        OffloadPoint(experiment=EXPERIMENT, arm=arm, setting=setting_name(count))
-        for count in settings.num_outliers
-        for arm in ARMS
-    )
+    def points(self) -> tuple[OffloadPoint, ...]:
+        return tuple(
+            OffloadPoint(experiment=EXPERIMENT, arm=arm, setting=setting_name(count))
+            for count in self.num_outliers
+            for arm in ARMS
+        )
 
 
 def setting_name(num_outliers: int) -> str:
@@ -76,7 +83,7 @@ def setting_name(num_outliers: int) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShadowFigures:
+class ShadowVisit(Figures):
     """static_s, dynamic_s: each unit's own part. num_outlier_channels: as found in the activation."""
 
     total_s: float
@@ -93,7 +100,7 @@ class ShadowBench:
     KERNELS = "pytest_npubench.extensions.pairs.offload.shadow_kernels"
 
     def __init__(self, settings: ShadowSettings, units: Units) -> None:
-        self.points = shadow_points(settings)
+        self.points = settings.points()
         self._settings = settings
         self._units = units
         self._calibrations: dict[int, ActivationCalibration] = {}
@@ -103,14 +110,14 @@ class ShadowBench:
         for count in self._settings.num_outliers:
             self._load(count)
 
-    def measure(self, name: str) -> ShadowFigures:
+    def measure(self, name: str) -> ShadowVisit:
         point = point_of(self.points, name)
         count = int(point.setting.split()[0])
         self._units.static.arm(_mechanism(point.arm))
         run = self._shadow if point.arm in SHADOW_ARMS else self._alone
         ran = run(point.arm, count)
         output = self._units.arena.view(f"{count}/y")
-        return ShadowFigures(
+        return ShadowVisit(
             total_s=ran.total_s,
             static_s=ran.static_s,
             dynamic_s=ran.dynamic_s,

@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from pytest_npubench.errors import MeasurementError
-from pytest_npubench.extensions.pairs.offload import chunk_graphs, factorial, shadow
-from pytest_npubench.extensions.pairs.offload.chunk_graphs import ChunkFigures, ChunkSettings
+from pytest_npubench.extensions.pairs.offload import shadow
+from pytest_npubench.extensions.pairs.offload.chunk_graphs import ChunkSettings, ChunkVisit
 from pytest_npubench.extensions.pairs.offload.effects import (
     CellRow,
     Effect,
@@ -25,9 +25,9 @@ from pytest_npubench.extensions.pairs.offload.effects import (
     factorial_table,
     medians,
 )
-from pytest_npubench.extensions.pairs.offload.factorial import FactorialFigures
-from pytest_npubench.extensions.pairs.offload.replay import ReplayFigures
-from pytest_npubench.extensions.pairs.offload.shadow import ShadowFigures, ShadowSettings
+from pytest_npubench.extensions.pairs.offload.factorial import OUT_OF_ORDER, FactorialSettings, FactorialVisit, cell_of
+from pytest_npubench.extensions.pairs.offload.replay import ReplayVisit
+from pytest_npubench.extensions.pairs.offload.shadow import ShadowSettings, ShadowVisit
 from pytest_npubench.extensions.pairs.offload.units import Figures, OffloadPoint
 from pytest_npubench.stats.checks import require, row
 from pytest_npubench.stats.percentile import quantile_interval
@@ -55,17 +55,17 @@ class ComparedArm:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShadowRow(ComparedArm, ShadowFigures, ArmRow):
+class ShadowRow(ComparedArm, ShadowVisit, ArmRow):
     """Figures are medians over the rounds, as in all of these."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChunkRow(ComparedArm, ChunkFigures, ArmRow):
+class ChunkRow(ComparedArm, ChunkVisit, ArmRow):
     pass
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReplayRow(ComparedArm, ReplayFigures, ArmRow):
+class ReplayRow(ComparedArm, ReplayVisit, ArmRow):
     pass
 
 
@@ -101,9 +101,9 @@ class FactorialEffects:
     weight_bytes: tuple[Effect, ...]
 
 
-def summarize_shadow(settings: ShadowSettings, visits: Visits[ShadowFigures]) -> ShadowSummary:
+def summarize_shadow(settings: ShadowSettings, visits: Visits[ShadowVisit]) -> ShadowSummary:
     """Raises MeasurementError for a point without visits, as all of these."""
-    rows = _rows(ShadowRow, shadow.shadow_points(settings), visits, against="fp32")
+    rows = _rows(ShadowRow, settings.points(), visits, against="fp32")
     counts = sorted(settings.num_outliers)
     by_setting = {(one.arm, one.setting): one for one in rows}
 
@@ -126,8 +126,8 @@ def summarize_shadow(settings: ShadowSettings, visits: Visits[ShadowFigures]) ->
     )
 
 
-def summarize_chunks(settings: ChunkSettings, visits: Visits[ChunkFigures]) -> ChunkSummary:
-    rows = _rows(ChunkRow, chunk_graphs.chunk_points(settings), visits, against="whole")
+def summarize_chunks(settings: ChunkSettings, visits: Visits[ChunkVisit]) -> ChunkSummary:
+    rows = _rows(ChunkRow, settings.points(), visits, against="whole")
     weight_bytes = {(one.arm, one.setting): one.weight_bytes for one in rows}
     layouts = settings.layouts()
     return ChunkSummary(
@@ -142,21 +142,21 @@ def summarize_chunks(settings: ChunkSettings, visits: Visits[ChunkFigures]) -> C
     )
 
 
-def replay_rows(points: Sequence[OffloadPoint], visits: Visits[ReplayFigures]) -> tuple[ReplayRow, ...]:
+def replay_rows(points: Sequence[OffloadPoint], visits: Visits[ReplayVisit]) -> tuple[ReplayRow, ...]:
     """Returns the rows over FIFO under the same contention, which must be among the points."""
     return _rows(ReplayRow, points, visits, against="fifo")
 
 
 def contribution_over_fifo(rows: Sequence[ReplayRow]) -> dict[str, float]:
     """Returns the ratio by contention, above 1 where C is the slower."""
-    return {one.setting: one.over for one in rows if one.arm == factorial.OUT_OF_ORDER and one.over is not None}
+    return {one.setting: one.over for one in rows if one.arm == OUT_OF_ORDER and one.over is not None}
 
 
-def summarize_factorial(visits: Visits[FactorialFigures]) -> tuple[tuple[CellRow, ...], FactorialEffects]:
+def summarize_factorial(visits: Visits[FactorialVisit]) -> tuple[tuple[CellRow, ...], FactorialEffects]:
     """Returns the eight rows, and the effects."""
-    cells = {factorial.cell_of(point.arm): _of(point, visits) for point in factorial.factorial_points()}
+    cells = {cell_of(point.arm): _of(point, visits) for point in FactorialSettings.points()}
 
-    def effects(figure: Callable[[FactorialFigures], float]) -> tuple[Effect, ...]:
+    def effects(figure: Callable[[FactorialVisit], float]) -> tuple[Effect, ...]:
         return factorial_effects({cell: [figure(visit) for visit in own] for cell, own in cells.items()})
 
     return factorial_table(cells), FactorialEffects(

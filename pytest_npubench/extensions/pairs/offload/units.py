@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
+from pytest_npubench.campaign.points import VisitedOnce
+from pytest_npubench.campaign.visits import Visit
 from pytest_npubench.errors import RegistryError
 from pytest_npubench.extensions.pairs.partition.units.arena import SharedArena
 
@@ -41,8 +43,8 @@ class Units:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OffloadPoint:
-    """One arm under one setting, as "shadow/serial/8 outliers"."""
+class OffloadPoint(VisitedOnce):
+    """One arm under one setting, as "shadow/serial/8 outliers"; visited once a round, so that rounds are paired."""
 
     experiment: str
     arm: str
@@ -53,19 +55,14 @@ class OffloadPoint:
         return f"{self.experiment}/{self.arm}/{self.setting}"
 
 
-class Figures(Protocol):
+class Figures(Visit):
     """What a visit of a point leaves: a record of the experiment's own, in seconds, bytes and shares. All are floats,
-    counts too, whose median over rounds may lie between two."""
+    counts too, whose median over rounds may lie between two. relative_error: the output's, against float32."""
 
+    __slots__ = ()
     __dataclass_fields__: ClassVar[dict[str, Any]]
-
-    @property
-    def total_s(self) -> float: ...
-
-    @property
-    def relative_error(self) -> float:
-        """Returns the output's error, against float32."""
-        ...
+    total_s: float
+    relative_error: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

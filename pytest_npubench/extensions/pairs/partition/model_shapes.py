@@ -32,7 +32,7 @@ class OperatorShape:
         return Matmul(name=self.name, rows=self.rows, cols=self.cols, tokens=tokens, dtype=self.dtype)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class LayerWidths:
     """The widths of a Llama-family layer: model, feed-forward, and all key (or value) heads together."""
 
@@ -43,28 +43,11 @@ class LayerWidths:
     source: str
 
 
+# hidden, intermediate, kv_width, num_layers, source
 WIDTHS = {
-    "llama-8b": LayerWidths(
-        hidden=4096,
-        intermediate=14_336,
-        kv_width=8 * 128,
-        num_layers=32,
-        source="config.json of meta-llama/Meta-Llama-3-8B",
-    ),
-    "llama-3b": LayerWidths(
-        hidden=3072,
-        intermediate=8192,
-        kv_width=8 * 128,
-        num_layers=28,
-        source="config.json of meta-llama/Llama-3.2-3B",
-    ),
-    "internlm-1.8b": LayerWidths(
-        hidden=2048,
-        intermediate=8192,
-        kv_width=8 * 128,
-        num_layers=24,
-        source="config.json of internlm/internlm2-1_8b",
-    ),
+    "llama-8b": LayerWidths(4096, 14_336, 8 * 128, 32, "config.json of meta-llama/Meta-Llama-3-8B"),
+    "llama-3b": LayerWidths(3072, 8192, 8 * 128, 28, "config.json of meta-llama/Llama-3.2-3B"),
+    "internlm-1.8b": LayerWidths(2048, 8192, 8 * 128, 24, "config.json of internlm/internlm2-1_8b"),
 }
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from pytest_npubench.engines.chunk_layout import ARMS, ChunkLayout
 from pytest_npubench.errors import ConfigError
-from pytest_npubench.extensions.pairs.offload.chunk_graphs import ChunkGraphBench, ChunkSettings, chunk_points
+from pytest_npubench.extensions.pairs.offload.chunk_graphs import ChunkGraphBench, ChunkSettings
 from pytest_npubench.extensions.pairs.offload.decoder import DecoderSize, make_layers, make_prompt, reference, trace
 from pytest_npubench.extensions.pairs.offload.units import Units
 
@@ -50,7 +50,7 @@ def test_every_arm_gives_the_reference_and_its_counts(units: Callable[[str], Uni
     bench = ChunkGraphBench(SETTINGS, units(ChunkGraphBench.KERNELS))
     bench.load()
     once = layer_elements(SIZE) * SIZE.num_layers * 4 + 2 * 2 * SIZE.width * 4
-    found = {point.name: bench.measure(point.name) for point in chunk_points(SETTINGS)}
+    found = {point.name: bench.measure(point.name) for point in SETTINGS.points()}
     for length, layout in SETTINGS.layouts().items():
         for arm in ARMS:
             figures = found[f"chunk_graphs/{arm}/{length} tokens"]

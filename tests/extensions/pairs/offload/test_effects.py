@@ -14,10 +14,10 @@ from pytest_npubench.extensions.pairs.offload.factorial import (
     CELLS,
     FACTORS,
     Cell,
-    FactorialFigures,
+    FactorialSettings,
+    FactorialVisit,
     cell_name,
     cell_of,
-    factorial_points,
 )
 
 
@@ -65,7 +65,7 @@ def test_the_interval_covers_as_often_as_it_says() -> None:
 def test_the_table_has_eight_rows_in_order() -> None:
     known = {"num_graphs": 4, "executable_bytes": 9, "compile_s": 1, "bubble_fraction": 0.5, "relative_error": 0.1}
     visits = {
-        cell: [FactorialFigures(total_s=time_s, weight_bytes=8, **known) for time_s in times]
+        cell: [FactorialVisit(total_s=time_s, weight_bytes=8, **known) for time_s in times]
         for cell, times in planted(3).items()
     }
     rows = factorial_table(visits)
@@ -81,7 +81,7 @@ def test_the_table_has_eight_rows_in_order() -> None:
 
 def test_cells_and_names_are_one_to_one() -> None:
     assert [cell_of(cell_name(cell)) for cell in CELLS] == list(CELLS)
-    assert len({point.name for point in factorial_points()}) == 8
+    assert len({point.name for point in FactorialSettings.points()}) == 8
     assert FACTORS == ("sharing", "shadow", "out_of_order")
     with pytest.raises(ConfigError, match="no cell 'x'; cells: none"):
         cell_of("x")

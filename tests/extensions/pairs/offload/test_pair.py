@@ -25,7 +25,7 @@ from pytest_npubench.engines.quantization import (
     max_min_scale,
 )
 from pytest_npubench.errors import DeviceUnavailableError, RegistryError, UnitLostError
-from pytest_npubench.extensions.pairs.offload.chunk_graphs import ChunkSettings, chunk_points
+from pytest_npubench.extensions.pairs.offload.chunk_graphs import ChunkSettings
 from pytest_npubench.extensions.pairs.offload.decoder import (
     DecoderSize,
     attention,
@@ -37,10 +37,10 @@ from pytest_npubench.extensions.pairs.offload.decoder import (
 )
 from pytest_npubench.extensions.pairs.offload.dispatch import LIMIT_S
 from pytest_npubench.extensions.pairs.offload.experiments import experiment, name_of
-from pytest_npubench.extensions.pairs.offload.factorial import FactorialSettings, factorial_points
+from pytest_npubench.extensions.pairs.offload.factorial import FactorialSettings
 from pytest_npubench.extensions.pairs.offload.pair import OffloadPair
-from pytest_npubench.extensions.pairs.offload.replay import ReplaySettings, replay_points
-from pytest_npubench.extensions.pairs.offload.shadow import ShadowSettings, shadow_points
+from pytest_npubench.extensions.pairs.offload.replay import ReplaySettings
+from pytest_npubench.extensions.pairs.offload.shadow import ShadowSettings
 from pytest_npubench.extensions.pairs.offload.summaries import (
     contribution_over_fifo,
     replay_rows,
@@ -96,7 +96,7 @@ def expected_error(shadow: bool) -> float:
 
 
 def test_the_factorial_computes_the_same_in_every_order() -> None:
-    names = [point.name for point in factorial_points()]
+    names = [point.name for point in FactorialSettings.points()]
     with OffloadPair(FACTORIAL) as pair:
         visits_by_name = sampled(pair, names, 2)
     plain, shadowed = expected_error(shadow=False), expected_error(shadow=True)
@@ -117,7 +117,7 @@ def test_the_factorial_computes_the_same_in_every_order() -> None:
 
 
 def test_replays_keep_the_result_under_contention() -> None:
-    names = [point.name for point in replay_points(REPLAY)]
+    names = [point.name for point in REPLAY.points()]
     with OffloadPair(REPLAY) as pair:
         visits_by_name = sampled(pair, names, 2)
     expected = expected_error(shadow=False)
@@ -125,7 +125,7 @@ def test_replays_keep_the_result_under_contention() -> None:
         assert [visit.relative_error for visit in visits] == pytest.approx([expected] * 2, rel=0.05), name
         assert all(visit.total_s > 0 for visit in visits)
         assert all(visit.stalled_s == 0 for visit in visits) or name.endswith("/stalls")
-    rows = replay_rows(replay_points(REPLAY), visits_by_name)
+    rows = replay_rows(REPLAY.points(), visits_by_name)
     assert set(contribution_over_fifo(rows)) == {"calm", "stalls", "hog"}
 
 
@@ -139,7 +139,7 @@ SHADOW = ShadowSettings(num_tokens=16, num_channels=256, num_rows=64, num_outlie
 
 
 def test_shadow_on_a_pair(shadow_pair: OffloadPair) -> None:
-    visits_by_name = sampled(shadow_pair, [point.name for point in shadow_points(SHADOW)], 2)
+    visits_by_name = sampled(shadow_pair, [point.name for point in SHADOW.points()], 2)
     summary = summarize_shadow(SHADOW, visits_by_name)
     assert summary.error_gain[4] > 5
     assert summary.error_gain[0] == pytest.approx(1, rel=0.5)
@@ -159,7 +159,7 @@ def test_an_unknown_point_is_named_and_the_pair_goes_on(shadow_pair: OffloadPair
 def test_chunk_graphs_on_a_pair() -> None:
     settings = ChunkSettings(size=SIZE, chunk_tokens=8, prompt_tokens=(12,))
     with OffloadPair(settings) as pair:
-        visits_by_name = sampled(pair, [point.name for point in chunk_points(settings)], 1)
+        visits_by_name = sampled(pair, [point.name for point in settings.points()], 1)
     summary = summarize_chunks(settings, visits_by_name)
     assert summary.saved_fraction == {12: 0.5}
     assert summary.shared_subgraphs == {12: (10, 12)}
@@ -206,7 +206,7 @@ def test_a_unit_that_dies_is_named(which: str) -> None:
         (host,) = set(children(os.getpid())) - before
         os.kill(host if which == "host" else children(host)[0], signal.SIGKILL)
         with pytest.raises(UnitLostError, match="dynamic unit" if which == "host" else "static unit"):
-            pair.measure(shadow_points(SHADOW)[0].name)
+            pair.measure(SHADOW.points()[0].name)
 
 
 STALLED = ReplaySettings(

@@ -16,7 +16,6 @@ from pytest_npubench.extensions.pairs.offload.shadow import (
     ShadowBench,
     ShadowSettings,
     crossover,
-    shadow_points,
     sync_fraction,
 )
 from pytest_npubench.extensions.pairs.offload.units import Units
@@ -62,7 +61,7 @@ def test_outliers_are_counted_in_what_is_run(bench: ShadowBench) -> None:
 
 
 def test_points_are_every_arm_at_every_number() -> None:
-    names = [point.name for point in shadow_points(SETTINGS)]
+    names = [point.name for point in SETTINGS.points()]
     assert len(set(names)) == len(names) == 21
     assert "shadow/mixed/64 outliers" in names
 

@@ -14,18 +14,12 @@ from reports.page import grids, page_of, table_of
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.visits import Visit
 from pytest_npubench.core.hardware_reader import default_directory
-from pytest_npubench.extensions.pairs.offload.chunk_graphs import ChunkSettings
-from pytest_npubench.extensions.pairs.offload.factorial import FactorialSettings
-from pytest_npubench.extensions.pairs.offload.replay import ReplaySettings
-from pytest_npubench.extensions.pairs.offload.shadow import ShadowSettings
+from pytest_npubench.extensions.pairs.offload.chunk_graphs import ChunkSettings, ChunkVisit
+from pytest_npubench.extensions.pairs.offload.factorial import FactorialSettings, FactorialVisit
+from pytest_npubench.extensions.pairs.offload.replay import ReplaySettings, ReplayVisit
+from pytest_npubench.extensions.pairs.offload.shadow import ShadowSettings, ShadowVisit
+from pytest_npubench.extensions.pairs.offload.units import OffloadPoint
 from pytest_npubench.extensions.pairs.suites.offload.plan import OffloadPlan
-from pytest_npubench.extensions.pairs.suites.offload.points import (
-    ChunkVisit,
-    FactorialVisit,
-    ReplayVisit,
-    ShadowVisit,
-    VisitPoint,
-)
 from pytest_npubench.extensions.pairs.suites.offload.spec import OffloadSpec
 from pytest_npubench.extensions.pairs.suites.partition.kinds.ablation import AblationPoint, AblationVisit
 from pytest_npubench.extensions.pairs.suites.partition.kinds.decoder_layer import LayerPoint, LayerVisit
@@ -77,7 +71,7 @@ OFFLOADED = {
 }
 
 
-def offloaded_visit(plan: OffloadPlan, point: VisitPoint) -> Visit:
+def offloaded_visit(plan: OffloadPlan, point: OffloadPoint) -> Visit:
     """The same at every point of its experiment."""
     own = VISITS[type(plan.experiment)]
     return own(**{field.name: OFFLOADED[field.name] for field in fields(own)})

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from pytest_npubench.backends.protocol import Runtime
-from pytest_npubench.campaign.visits import Round, Visit
+from pytest_npubench.campaign.visits import Round
 from pytest_npubench.core.clock import perf_counter
 from pytest_npubench.errors import DeviceUnavailableError
 from pytest_npubench.extensions.pairs.lost_unit import LastWords
 from pytest_npubench.extensions.pairs.offload.pair import OffloadPair
+from pytest_npubench.extensions.pairs.offload.units import Figures, OffloadPoint
 from pytest_npubench.extensions.pairs.suites.offload.plan import OffloadPlan
-from pytest_npubench.extensions.pairs.suites.offload.points import VisitPoint, visit_of
 
 PAIR = "host"  # the one pair that runs kernels of other kinds than a matrix multiplication
 
@@ -26,26 +26,23 @@ class OffloadBench:
         self._words = LastWords()
 
     def load(
-        self,
-        points: Sequence[VisitPoint],
-        earlier: Sequence[Round],
-        stage: Callable[[str], None],
+        self, points: Sequence[OffloadPoint], earlier: Sequence[Round], stage: Callable[[str], None]
     ) -> Mapping[str, str]:
         """Arrays and graphs of the whole experiment."""
         stage("compiling graphs")
         self._pair.load()
         return {}
 
-    def warm_up(self, point: VisitPoint) -> tuple[float, bool]:
+    def warm_up(self, point: OffloadPoint) -> tuple[float, bool]:
         """Runs once for the caches, once for the time."""
         self.sample(point, 0)
         started_s = perf_counter()
         self.sample(point, 0)
         return perf_counter() - started_s, True
 
-    def sample(self, point: VisitPoint, round_index: int) -> Visit:
+    def sample(self, point: OffloadPoint, round_index: int) -> Figures:
         with self._words.kept():
-            return visit_of(self._pair.measure(point.name))
+            return self._pair.measure(point.name)
 
     def close(self) -> None:
         self._pair.close()

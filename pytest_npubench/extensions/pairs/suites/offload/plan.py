@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass
 
 from pytest_npubench.campaign.plan import DevicePlan
 from pytest_npubench.core.hardware import HardwareSpec, size_of
-from pytest_npubench.extensions.pairs.offload.chunk_graphs import ChunkSettings, chunk_points
-from pytest_npubench.extensions.pairs.offload.factorial import FactorialSettings, factorial_points
-from pytest_npubench.extensions.pairs.offload.replay import ReplaySettings, replay_points
-from pytest_npubench.extensions.pairs.offload.shadow import ShadowSettings, shadow_points
+from pytest_npubench.extensions.pairs.offload.chunk_graphs import ChunkSettings
+from pytest_npubench.extensions.pairs.offload.factorial import FactorialSettings
+from pytest_npubench.extensions.pairs.offload.replay import ReplaySettings
+from pytest_npubench.extensions.pairs.offload.shadow import ShadowSettings
 from pytest_npubench.extensions.pairs.offload.units import OffloadPoint
 from pytest_npubench.extensions.pairs.suites.offload.spec import OffloadSize, OffloadSpec
 
@@ -58,13 +58,7 @@ class OffloadPlan(DevicePlan):
     @property
     def visits(self) -> tuple[OffloadPoint, ...]:
         """Every point of the experiment."""
-        if isinstance(self.experiment, ChunkSettings):
-            return chunk_points(self.experiment)
-        if isinstance(self.experiment, ShadowSettings):
-            return shadow_points(self.experiment)
-        if isinstance(self.experiment, ReplaySettings):
-            return replay_points(self.experiment)
-        return factorial_points()
+        return self.experiment.points()
 
 
 def offload_plans(spec: HardwareSpec, profile: str) -> Iterator[OffloadPlan]:

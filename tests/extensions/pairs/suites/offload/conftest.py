@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.hardware_reader import default_directory
 from pytest_npubench.errors import UnitLostError
-from pytest_npubench.extensions.pairs.offload.replay import ReplayFigures
+from pytest_npubench.extensions.pairs.offload.replay import ReplayVisit
 from pytest_npubench.extensions.pairs.offload.units import Figures, OffloadPoint
 from pytest_npubench.extensions.pairs.suites.offload import SUITE
 from pytest_npubench.extensions.pairs.suites.offload.plan import OffloadPlan, Settings
-from pytest_npubench.extensions.pairs.suites.offload.points import visit_of
 from pytest_npubench.extensions.pairs.suites.offload.spec import OffloadSize, OffloadSpec
 from pytest_npubench.suites.hardware_files import load_all
 
@@ -34,13 +33,13 @@ def scripted(*rounds: Mapping[OffloadPoint, Figures]) -> Measured:
     """Rounds by point, as a journal keeps them."""
     measured = Measured()
     for row in rounds:
-        columns = {point.name: visit_of(figures).columns() for point, figures in row.items()}
+        columns = {point.name: figures.columns() for point, figures in row.items()}
         measured.rounds.append({f"{name}/{key}": tuple(own[key]) for name, own in columns.items() for key in own})
     return measured
 
 
-def replay_figures(total_s: float, relative_error: float) -> ReplayFigures:
-    return ReplayFigures(
+def replay_figures(total_s: float, relative_error: float) -> ReplayVisit:
+    return ReplayVisit(
         total_s=total_s, bubble_fraction=0.5, predicted_s=1e-3, stalled_s=0, relative_error=relative_error
     )
 
@@ -59,7 +58,7 @@ class FakeOffloadPair:
         if self.fails is not None:
             raise self.fails
 
-    def measure(self, name: str) -> ReplayFigures:
+    def measure(self, name: str) -> ReplayVisit:
         if self.dies_after is not None and len(self.visits) > self.dies_after:
             raise UnitLostError("dynamic unit of the replay experiment on core 0 was closed")
         self.visits.append(name)

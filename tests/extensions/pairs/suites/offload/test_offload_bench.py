@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from types import SimpleNamespace
 
 import pytest
 
 from pytest_npubench.errors import DeviceUnavailableError, MeasurementError
-from pytest_npubench.extensions.pairs.offload.chunk_graphs import ChunkFigures
-from pytest_npubench.extensions.pairs.offload.factorial import FactorialFigures
-from pytest_npubench.extensions.pairs.offload.replay import ReplayFigures, ReplaySettings
-from pytest_npubench.extensions.pairs.offload.shadow import ShadowFigures
+from pytest_npubench.extensions.pairs.offload.chunk_graphs import ChunkVisit
+from pytest_npubench.extensions.pairs.offload.factorial import FactorialVisit
+from pytest_npubench.extensions.pairs.offload.replay import ReplaySettings, ReplayVisit
+from pytest_npubench.extensions.pairs.offload.shadow import ShadowVisit
 from pytest_npubench.extensions.pairs.suites.offload import bench as bench_module
 from pytest_npubench.extensions.pairs.suites.offload.bench import OffloadBench
-from pytest_npubench.extensions.pairs.suites.offload.points import ReplayVisit, VisitPoint, visit_of
 from pytest_npubench.suites import case_kind
 from pytest_npubench.verdict import VerdictKind
 
@@ -127,8 +125,8 @@ def test_an_interrupted_campaign_closes_its_pair(campaign):
 def test_a_visit_leaves_the_experiment_s_own_record(campaign):
     campaign()  # puts the pair in place
     bench = OffloadBench(SimpleNamespace(), PLAN)
-    visit = bench.sample(VisitPoint(point=PLAN.visits[0]), 0)
-    assert visit == ReplayVisit(**asdict(replay_figures(1e-3, 0.25)))
+    visit = bench.sample(PLAN.visits[0], 0)
+    assert visit == replay_figures(1e-3, 0.25)
     assert tuple(visit.columns()) == REPLAY_COLUMNS
     bench.close()
 
@@ -140,17 +138,17 @@ REPLAY_COLUMNS = ("total_s", "bubble_fraction", "predicted_s", "stalled_s", "rel
 @pytest.mark.parametrize(
     ("figures", "columns"),
     [
-        (ChunkFigures, (*GRAPHS, "run_s", "total_s", "computed_tokens", "relative_error")),
+        (ChunkVisit, (*GRAPHS, "run_s", "total_s", "computed_tokens", "relative_error")),
         (
-            ShadowFigures,
+            ShadowVisit,
             ("total_s", "static_s", "dynamic_s", "sync_fraction", "num_outlier_channels", "relative_error"),
         ),
-        (ReplayFigures, REPLAY_COLUMNS),
-        (FactorialFigures, (*GRAPHS, "total_s", "bubble_fraction", "relative_error")),
+        (ReplayVisit, REPLAY_COLUMNS),
+        (FactorialVisit, (*GRAPHS, "total_s", "bubble_fraction", "relative_error")),
     ],
 )
 def test_columns_of_journals_keep_their_names(figures, columns):
     """A renamed field would make a journal of before unreadable."""
-    left = visit_of(figures(**dict.fromkeys(columns, 0.5)))
+    left = figures(**dict.fromkeys(columns, 0.5))
     assert tuple(left.columns()) == columns
-    assert type(left).of_columns(left.columns()) == (left,)
+    assert figures.of_columns(left.columns()) == (left,)

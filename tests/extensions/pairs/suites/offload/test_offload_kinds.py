@@ -6,10 +6,10 @@ import pytest
 from judging import assert_failed_points_are_named, assert_told_apart, judgement_on, metric
 
 from pytest_npubench.errors import MeasurementError
-from pytest_npubench.extensions.pairs.offload.chunk_graphs import ChunkFigures, ChunkSettings
-from pytest_npubench.extensions.pairs.offload.factorial import FactorialFigures, FactorialSettings, cell_of
+from pytest_npubench.extensions.pairs.offload.chunk_graphs import ChunkSettings, ChunkVisit
+from pytest_npubench.extensions.pairs.offload.factorial import FactorialSettings, FactorialVisit, cell_of
 from pytest_npubench.extensions.pairs.offload.replay import CALM, HOG, STALLS, ReplaySettings
-from pytest_npubench.extensions.pairs.offload.shadow import ShadowFigures, ShadowSettings
+from pytest_npubench.extensions.pairs.offload.shadow import ShadowSettings, ShadowVisit
 from pytest_npubench.extensions.pairs.suites.offload import SUITE
 from pytest_npubench.extensions.pairs.suites.offload.plan import KINDS_OF
 from pytest_npubench.suites import case_kind, suite
@@ -64,7 +64,7 @@ def chunk_round(sharing_graphs=18.0, error=1e-6, time_s=10 * MS):
     row = {}
     for point in PLANS["chunk_sharing"].visits:
         length = int(point.setting.split()[0])
-        row[point] = ChunkFigures(
+        row[point] = ChunkVisit(
             num_graphs=graphs[length].get(point.arm, 1),
             weight_bytes=1000.0 * (graphs[length]["per_chunk"] if point.arm == "per_chunk" else 1),
             executable_bytes=2000.0,
@@ -102,7 +102,7 @@ def shadow_round(shadow_error):
     for point in PLANS["shadow_outlier"].visits:
         count = int(point.setting.split()[0])
         is_shadow = point.arm in ("serial", "parallel_fast", "parallel_slow")
-        row[point] = ShadowFigures(
+        row[point] = ShadowVisit(
             total_s={"mixed": 5 * MS}.get(point.arm, {0: 4 * MS, 8: 4.5 * MS, 256: 8 * MS}[count]),
             static_s=1 * MS,
             dynamic_s=1 * MS,
@@ -142,7 +142,7 @@ def replay_round(factor=1.0, errors=(0.3, 0.3, 0.3)):
 
 def test_out_of_order_is_held_against_fifo():
     kind, plan, case = case_of("out_of_order")
-    assert {point.point.setting for point in kind.points(case, plan)} == {CALM}
+    assert {point.setting for point in kind.points(case, plan)} == {CALM}
     found = judged("out_of_order", scripted(replay_round(), replay_round(2.0)))
     assert found.verdict.kind is VerdictKind.PASSED
     assert metric(found, "contribution_over_fifo").value == pytest.approx(0.5)
@@ -172,7 +172,7 @@ def factorial_round(index, shadow_error):
     row = {}
     for point in PLANS["factorial"].visits:
         sharing, shadow, out_of_order = cell_of(point.arm)
-        row[point] = FactorialFigures(
+        row[point] = FactorialVisit(
             num_graphs=8.0,
             weight_bytes=1000.0 if sharing else 4000.0,
             executable_bytes=9000.0,

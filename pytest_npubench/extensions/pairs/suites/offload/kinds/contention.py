@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.case import Case
 from pytest_npubench.extensions.pairs.offload.factorial import OUT_OF_ORDER
-from pytest_npubench.extensions.pairs.offload.replay import HOG, STALLS
+from pytest_npubench.extensions.pairs.offload.replay import HOG, STALLS, ReplayVisit
 from pytest_npubench.extensions.pairs.offload.summaries import ReplayRow, contribution_over_fifo, replay_rows
 from pytest_npubench.extensions.pairs.suites.offload.experiment import OffloadExperiment, arm_time, visits_of
 from pytest_npubench.extensions.pairs.suites.offload.plan import OffloadPlan
-from pytest_npubench.extensions.pairs.suites.offload.points import ReplayVisit
 from pytest_npubench.verdict import judge_gates
 from pytest_npubench.verdict.result import Judgement
 

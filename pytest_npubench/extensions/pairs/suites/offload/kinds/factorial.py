@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.case import Case
 from pytest_npubench.extensions.pairs.offload.effects import CellRow
-from pytest_npubench.extensions.pairs.offload.factorial import CELLS, FACTORS, cell_name
+from pytest_npubench.extensions.pairs.offload.factorial import CELLS, FACTORS, FactorialVisit, cell_name
 from pytest_npubench.extensions.pairs.offload.summaries import FactorialEffects, summarize_factorial
 from pytest_npubench.extensions.pairs.suites.offload.experiment import OffloadExperiment, arm_time, visits_of
 from pytest_npubench.extensions.pairs.suites.offload.plan import OffloadPlan
-from pytest_npubench.extensions.pairs.suites.offload.points import FactorialVisit
 from pytest_npubench.verdict import Gate, judge_gates
 from pytest_npubench.verdict.result import Judgement, Metric
 

@@ -12,11 +12,11 @@ from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.case import Case
 from pytest_npubench.extensions.pairs.offload.factorial import OUT_OF_ORDER
 from pytest_npubench.extensions.pairs.offload.out_of_order import OrderOutcome, simulated_bubbles
-from pytest_npubench.extensions.pairs.offload.replay import CALM, ReplaySettings
+from pytest_npubench.extensions.pairs.offload.replay import CALM, ReplaySettings, ReplayVisit
 from pytest_npubench.extensions.pairs.offload.summaries import ReplayRow, contribution_over_fifo, replay_rows
+from pytest_npubench.extensions.pairs.offload.units import OffloadPoint
 from pytest_npubench.extensions.pairs.suites.offload.experiment import OffloadExperiment, arm_time, visits_of
 from pytest_npubench.extensions.pairs.suites.offload.plan import OffloadPlan
-from pytest_npubench.extensions.pairs.suites.offload.points import ReplayVisit, VisitPoint
 from pytest_npubench.verdict import Gate, judge_gates
 from pytest_npubench.verdict.result import Judgement, Metric
 
@@ -35,15 +35,15 @@ class OutOfOrderDetail:
 class OutOfOrderKind(OffloadExperiment):
     name = "out_of_order"
 
-    def points(self, case: Case, plan: OffloadPlan) -> tuple[VisitPoint, ...]:
-        return tuple(point for point in super().points(case, plan) if point.point.setting == CALM)
+    def points(self, case: Case, plan: OffloadPlan) -> tuple[OffloadPoint, ...]:
+        return tuple(point for point in super().points(case, plan) if point.setting == CALM)
 
     def judge(self, case: Case, plan: OffloadPlan, measured: Measured) -> Judgement:
         settings = plan.experiment
         assert isinstance(settings, ReplaySettings)
         points = self.points(case, plan)
         visits = visits_of(measured, points, ReplayVisit)
-        rows = replay_rows([point.point for point in points], visits)
+        rows = replay_rows(points, visits)
         over_fifo = contribution_over_fifo(rows)[CALM]
         errors = [row.relative_error for row in rows]
         return Judgement(
