@@ -12,7 +12,7 @@ and 4.4e-5 are allowed), and so is a repeat with junk behind its prompts that mo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -31,7 +31,8 @@ LOW_PRECISION = 0.1  # int8 weights and bf16 products stay below it, a lost mask
 class AnswersDetail:
     """`error` is the distance from float64, None without a reference, `limit` what is allowed. num_pairs were held
     against each other; `inconsistent` says of those beyond the limit, by name, at which prompt lengths. `farthest` is
-    the largest distance of each kind of pair that must agree, `nearest` the smallest of each that must differ."""
+    the largest distance of each kind of pair that must agree, `nearest` the smallest of each that must differ.
+    `middles` are the visit's."""
 
     dtype: str
     lengths: tuple[int, ...]
@@ -43,6 +44,12 @@ class AnswersDetail:
     inconsistent: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     farthest: Mapping[str, float] = field(default_factory=dict)
     nearest: Mapping[str, float] = field(default_factory=dict)
+    middles: tuple[int, ...] = ()
+
+    def where(self, apart: Sequence[float]) -> str:
+        """Says at which prompts and steps answers are farther from the accepted ones than `limit`: a distance for each
+        position."""
+        return where_beyond(apart, self.lengths, len(apart) // len(self.lengths), self.limit, self.middles)
 
 
 def judge_answers(visit: AnswerVisit, dtype: str, *, has_experts: bool = False) -> Judgement:
@@ -119,6 +126,7 @@ def _detail(visit: AnswerVisit, dtype: str, factor: float, *, has_ties: bool) ->
         inconsistent={name: lengths for name, lengths in inconsistent.items() if lengths},
         farthest={name: max(apart) for name, apart in agree.items()},
         nearest={name: min(apart) for name, apart in differ.items()},
+        middles=visit.middles,
     )
 
 

@@ -234,15 +234,15 @@ def judge_alone(observation: Observation, sessions: Sequence[Session]) -> Verdic
     return judge(now[0], then[0] if then else None)
 
 
-def answer_distance(observation: Observation, sessions: Sequence[Session]) -> float | None:
-    """How far the vector of answers is from that of the newest session; None where the metric is no such vector, or
-    the two cannot be compared."""
-    from pytest_npubench.verdict.answers import distance
+def answer_distances(observation: Observation, sessions: Sequence[Session]) -> list[float]:
+    """How far each position of the vector of answers is from that of the newest session; empty where the metric is no
+    such vector, or the two cannot be compared."""
+    from pytest_npubench.verdict.answers import block_distances
 
     now = observation.processes[0]
     if observation.gate != "answers" or not sessions or len(sessions[-1][0]) != len(now):
-        return None
-    return distance(now, sessions[-1][0])
+        return []
+    return block_distances(now, sessions[-1][0])
 
 
 def _with_spread(

@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from pytest_npubench.comparison.members import Common, ComparedMetric, common
-from pytest_npubench.comparison.observation import CANARY, Observation, answer_distance, is_canary, judge_alone
+from pytest_npubench.comparison.observation import CANARY, Observation, answer_distances, is_canary, judge_alone
 from pytest_npubench.comparison.other_answers import campaigns_with_other_answers, is_of_answers, other_answers
 from pytest_npubench.comparison.outcome import MOVED, Comparison, Described, Row, canary_verdict, moved_with
 from pytest_npubench.comparison.sides import Side
@@ -29,6 +29,7 @@ from pytest_npubench.errors import ConfigError
 from pytest_npubench.plain_text import counted
 from pytest_npubench.stats.ranking import RELATIVE_THROUGHPUT
 from pytest_npubench.verdict import Judged, Verdict, VerdictKind, judge_jointly
+from pytest_npubench.verdict.answers import together
 from pytest_npubench.verdict.observations import Rule, Session, UnusableError, session_entries
 from pytest_npubench.verdict.result import OF_ANSWERS, STATISTICAL
 from pytest_npubench.verdict.spread import spread_alarms
@@ -194,7 +195,8 @@ def _levels(member: ComparedMetric, verdict: Verdict) -> tuple[float | None, flo
     """Returns the levels of A and B. Two vectors of answers have none: B has their distance."""
     old, new = list(member.old.values()), list(member.new.values())
     if member.definition.gate == "answers":
-        return None, answer_distance(_now(member), old)
+        apart = answer_distances(_now(member), old)
+        return None, together(apart) if apart else None
     if member.definition.gate in OF_ANSWERS:
         return _level(member, old[-1:]), _level(member, new[-1:])
     before = _level(member, old)

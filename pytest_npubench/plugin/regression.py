@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 
+from pytest_npubench.campaign.answer_judgement import AnswersDetail
 from pytest_npubench.comparison.change_origin import day_of, origin
 from pytest_npubench.comparison.earlier_nights import EarlierNights
 from pytest_npubench.comparison.observation import (
@@ -21,7 +22,7 @@ from pytest_npubench.comparison.observation import (
     Key,
     Observation,
     accepted_history,
-    answer_distance,
+    answer_distances,
     is_canary,
     judge_observations,
 )
@@ -31,6 +32,7 @@ from pytest_npubench.store.accepted_session import Sessions
 from pytest_npubench.store.baselines import Baselines
 from pytest_npubench.store.fingerprint import Fingerprint, FingerprintKey
 from pytest_npubench.verdict import FAILING, Verdict, VerdictKind
+from pytest_npubench.verdict.answers import together
 from pytest_npubench.verdict.result import OF_ANSWERS, STATISTICAL, Judgement, Metric
 from pytest_npubench.verdict.wording import FACTOR, TONIGHT
 from pytest_npubench.verdict.work import differences
@@ -129,14 +131,12 @@ class Regression:
         notes = [f"metrics in {group}: {suite.kind.value}: {suite.reason}" for group, suite in findings.suites.items()]
         notes += [f"{' '.join(name)}: {verdicts[name].reason}" for name in gone]
         verdicts = _with_other_answers(observations, verdicts)
-        distances = {
-            name: distance
+        apart = {
+            name: answer_distances(found, list(histories[name].sessions.values()))
             for name, found in observations.items()
-            if (distance := answer_distance(found, list(histories[name].sessions.values()))) is not None
         }
         judgements = {
-            case.case: self._with_work(case, _with_verdicts(case, observations, verdicts, distances), key)
-            for case in cases
+            case.case: self._with_work(case, _with_verdicts(case, observations, verdicts, apart), key) for case in cases
         }
         return Compared(judgements=judgements, notes=tuple(notes))
 
@@ -288,20 +288,30 @@ def _with_verdicts(
     case: MeasuredCase,
     observations: Mapping[Key, Observation],
     verdicts: Mapping[Key, Verdict],
-    distances: Mapping[Key, float],
+    apart: Mapping[Key, Sequence[float]],
 ) -> Judgement:
-    """`distances` are the values of metrics that are vectors of answers."""
+    """`apart` says of metrics that are vectors of answers how far each position is from the accepted one."""
+    detail = case.judgement.detail
     metrics = tuple(
-        replace(
-            _judged(metric, (case.case, metric.name), observations, verdicts),
-            value=distances.get((case.case, metric.name), metric.value),
-        )
+        _at_positions(_judged(metric, name, observations, verdicts), apart.get(name, ()), detail)
         for metric in case.judgement.metrics
+        for name in [(case.case, metric.name)]
     )
     judgement = replace(case.judgement, metrics=metrics)
     if judgement.verdict.failing:
         return judgement
     return replace(judgement, verdict=overall(judgement))
+
+
+def _at_positions(metric: Metric, apart: Sequence[float], detail: object) -> Metric:
+    """A vector of answers has the distance of all positions for its value, and says at which prompts and steps it is
+    another one."""
+    if not apart:
+        return metric
+    verdict = metric.verdict
+    if verdict is not None and verdict.failing and isinstance(detail, AnswersDetail):
+        verdict = replace(verdict, reason=f"{verdict.reason}: {detail.where(apart)}")
+    return replace(metric, value=together(apart), verdict=verdict)
 
 
 def _judged(

@@ -30,8 +30,18 @@ NEVER_ACCEPTED = "answers were never accepted: recorded at the next acceptance"
 def distance(now: Sequence[float], then: Sequence[float]) -> float:
     """Measures the distance of two vectors of one length, which are blocks of 16 numbers one after the other. A
     position that was constant, so that its change has no measure, counts 1 where it changed."""
-    squares = [by**2 for by in _block_distances(now, then)]
-    return math.sqrt(math.fsum(squares) / len(squares))
+    return together(block_distances(now, then))
+
+
+def together(apart: Sequence[float]) -> float:
+    """Returns the distance of two vectors whose positions are so far `apart`."""
+    return math.sqrt(math.fsum(by**2 for by in apart) / len(apart))
+
+
+def block_distances(now: Sequence[float], then: Sequence[float]) -> list[float]:
+    """Measures the distance of each position of two vectors of one length."""
+    starts = range(0, len(then), BLOCK)
+    return [_block_distance(now[start : start + BLOCK], then[start : start + BLOCK]) for start in starts]
 
 
 def judge_answers(now: Sequence[float], then: Sequence[float] | None, limit: float) -> Verdict:
@@ -41,12 +51,12 @@ def judge_answers(now: Sequence[float], then: Sequence[float] | None, limit: flo
     if len(now) != len(then):
         reason = f"answers are {len(now)} numbers, accepted were {len(then)}: other positions were asked for"
         return Verdict(kind=VerdictKind.INCOMPARABLE, reason=reason)
-    by = distance(now, then)
+    apart = block_distances(now, then)
+    by = together(apart)
     if by <= limit:
         reason = f"answers unchanged: {by:.2g} of {limit:.2g} allowed (rounding)"
         return Verdict(kind=VerdictKind.UNCHANGED, reason=reason)
-    beyond = [not apart <= limit for apart in _block_distances(now, then)]
-    where = f"beyond it at {sum(beyond)} of {len(beyond)} positions"
+    where = f"beyond it at {sum(not one <= limit for one in apart)} of {len(apart)} positions"
     return Verdict(kind=VerdictKind.REGRESSED, reason=f"answers changed: {by:.2g} (limit {limit:.2g}), {where}")
 
 
@@ -72,11 +82,6 @@ def judge_identical(now: float, then: float | None) -> Verdict:
     if now == then:
         return Verdict(kind=VerdictKind.UNCHANGED, reason=f"{now:.12g}, as accepted")
     return Verdict(kind=VerdictKind.REGRESSED, reason=f"{now:.12g}, accepted {then:.12g}: want the same")
-
-
-def _block_distances(now: Sequence[float], then: Sequence[float]) -> list[float]:
-    starts = range(0, len(then), BLOCK)
-    return [_block_distance(now[start : start + BLOCK], then[start : start + BLOCK]) for start in starts]
 
 
 def _block_distance(now: Sequence[float], then: Sequence[float]) -> float:

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta, timezone
 import numpy as np
 import pytest
 
+from pytest_npubench.campaign.answer_judgement import AnswersDetail
 from pytest_npubench.comparison.observation import Observation, accepted_history, judge_observations
 from pytest_npubench.comparison.paired_sides import compare_pairs
 from pytest_npubench.comparison.side_sources import load_side
@@ -155,12 +156,12 @@ def test_another_quantity_than_accepted_is_incomparable(tmp_path, now, words):
     assert words in found.reason
 
 
-def measured(case, *metrics):
-    judgement = Judgement(verdict=Verdict(kind=VerdictKind.PASSED, reason="measured"), metrics=metrics)
+def measured(case, *metrics, detail=None):
+    judgement = Judgement(verdict=Verdict(kind=VerdictKind.PASSED, reason="measured"), metrics=metrics, detail=detail)
     return MeasuredCase(case=case, digest="d1", judgement=judgement)
 
 
-def a_run(directory, samples, tbt_s):
+def a_run(directory, samples, tbt_s, detail=None):
     def again(cases, index):
         assert ANSWERS not in cases, "answers are never measured again"
         return {(case, "tbt_s"): (tbt_s,) * 5 for case in cases}
@@ -168,7 +169,9 @@ def a_run(directory, samples, tbt_s):
     run = Regression(baselines=Baselines.load(directory), margin=0.01, across=(), num_again=2)
     cases = [
         measured(
-            ANSWERS, Metric(name="answer_change", unit="", value=0.0, samples=samples, gate="answers", margin=LIMIT)
+            ANSWERS,
+            Metric(name="answer_change", unit="", value=0.0, samples=samples, gate="answers", margin=LIMIT),
+            detail=detail,
         ),
         measured(PROFILE, Metric(name="tbt_s", unit="s", value=tbt_s, samples=(tbt_s,) * 5)),
         measured(ELSEWHERE, Metric(name="tbt_s", unit="s", value=tbt_s, samples=(tbt_s,) * 5)),
@@ -204,6 +207,20 @@ def test_other_answers_stand_before_every_time_of_their_campaign(nights, tbt_s, 
     assert found[PROFILE].verdict.kind is kind
     assert found[PROFILE].metrics[0].verdict.reason.startswith(words)
     assert "other answers" not in found[ELSEWHERE].metrics[0].verdict.reason
+
+
+@pytest.mark.parametrize(
+    ("lengths", "middles", "where"),
+    [
+        ((120,), (), "at all prompts, from step 2; prefill agrees"),
+        ((5, 120, 248), (), "only prompts of 248 tokens; steps agree"),
+        ((120,), (40, 80), "at all prompts, only steps inside of them: at 80"),
+    ],
+)
+def test_a_run_says_at_which_prompts_and_steps_answers_are_other_ones(nights, lengths, middles, where):
+    detail = AnswersDetail(dtype="fp32", lengths=lengths, limit=LIMIT, middles=middles)
+    reason = a_run(nights, OTHER, 0.01, detail)[ANSWERS].verdict.reason
+    assert reason.endswith(f"beyond it at 1 of 3 positions: {where}")
 
 
 def test_the_same_answers_are_no_matter_of_times(nights):
