@@ -248,7 +248,9 @@ class RecordReader:
         plain = [_parts(each)[0] for each in (get_args(kind) if get_origin(kind) in (Union, UnionType) else [kind])]
         # a number of the kind that is wanted is only too large or too small
         is_sized = type(value) in (int, float) and (type(value) in plain or float in plain)
-        shown = repr(value) if is_sized and len(repr(value)) < 20 else kind_of(value)
+        shown = kind_of(value)
+        if is_sized and "larger" not in shown:
+            shown = repr(value) if len(repr(value)) < 20 else f"{value:.3g}"
         instead = f"found {shown}" if self.is_json else f"not {value!r}"
         return WrongEntryError(key, f"want {self._want(kind)}, {instead}")
 

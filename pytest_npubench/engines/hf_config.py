@@ -23,6 +23,7 @@ from pytest_npubench.core.documents import json_value
 from pytest_npubench.core.regular_file import SMALL_BYTES, read_text
 from pytest_npubench.engines import shapes
 from pytest_npubench.engines.config_keys import CONFIG_FILE, language_model, unread
+from pytest_npubench.engines.layer_mixers import MOST, MOST_OF_ANY
 from pytest_npubench.engines.layered_config import layered_shape
 from pytest_npubench.engines.layered_families import with_own_names
 from pytest_npubench.engines.shapes import Architecture, DecoderShape, ExpertShape, RopeScaling
@@ -31,7 +32,6 @@ from pytest_npubench.errors import ConfigError
 
 Config = Mapping[str, Any]
 TORCH_DTYPE = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
-MOST = 10**8  # the largest figure of a config that is taken for one
 MISSING = "missing"
 # what a key means that is not there, to every family that does not say otherwise
 DEFAULTS: dict[str, object] = {
@@ -372,9 +372,9 @@ def _figure(config: Config, names: str) -> Any:
 
 
 def _whole(config: Config, key: str, path: Path) -> int:
-    figure = _figure(config, key)
-    if not isinstance(figure, int) or isinstance(figure, bool) or not 1 <= figure <= MOST:
-        raise _refusal(path, key, figure, f"a whole number from 1 to {MOST}")
+    figure, most = _figure(config, key), MOST.get(key, MOST_OF_ANY)
+    if not isinstance(figure, int) or isinstance(figure, bool) or not 1 <= figure <= most:
+        raise _refusal(path, key, figure, f"a whole number from 1 to {most}")
     return figure
 
 

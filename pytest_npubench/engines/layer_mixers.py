@@ -29,7 +29,8 @@ from pytest_npubench.engines.state_layers import (
 from pytest_npubench.errors import ConfigError
 
 Config = Mapping[str, Any]
-MOST = 10**8
+MOST_OF_ANY, MOST = 10**8, {"num_hidden_layers": 10**4}
+"""The largest figure of a config that is taken for one, and those of some keys."""
 LATENT = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
 STATE_KEYS = ("ssm_state_size", "conv_L_cache", "linear_num_value_heads", "linear_num_heads")
 
@@ -61,7 +62,7 @@ class MixerFigures:
         stated = self.value("sliding_window", None) or self.value("attention_chunk_size", None)
         window = chosen if self._has_index else stated
         self._stated_window = self.whole("_", window) if window and is_used else None
-        context = self.whole("max_position_embeddings", MOST)
+        context = self.whole("max_position_embeddings", MOST_OF_ANY)
         self._window = self._stated_window if self._stated_window and self._stated_window < context else None
         self._has_windows = self._window is not None and not self._has_index
 
@@ -71,12 +72,10 @@ class MixerFigures:
 
     def whole(self, key: str, missing: Any = "missing") -> int:
         """Raises ConfigError for what is no whole number above 0."""
-        figure = self.value(key, missing)
-        if isinstance(figure, list) and len(set(figure)) == 1:
-            figure = figure[0]
-        if not isinstance(figure, int) or isinstance(figure, bool) or not 1 <= figure <= MOST:
+        figure, most = self.value(key, missing), MOST.get(key, MOST_OF_ANY)
+        if not isinstance(figure, int) or isinstance(figure, bool) or not 1 <= figure <= most:
             shown = self._config.get(GIVEN_NAMES, {}).get(key, key)
-            raise ConfigError(f"{self._path}: {shown} is {figure!r}; want a whole number from 1 to {MOST}")
+            raise ConfigError(f"{self._path}: {shown} is {figure!r}; want a whole number from 1 to {most}")
         return figure
 
     @property

@@ -14,7 +14,7 @@ from typing import Any
 
 from pytest_npubench.engines.config_keys import CONFIG_FILE, unread
 from pytest_npubench.engines.decoder_layers import NO_MIXER, LayerShape, Mixer
-from pytest_npubench.engines.layer_mixers import MixerFigures
+from pytest_npubench.engines.layer_mixers import MOST_OF_ANY, MixerFigures
 from pytest_npubench.engines.layer_pattern import (
     PATTERN_KEYS,
     UnknownLayer,
@@ -67,6 +67,9 @@ _FIGURES = """vocab_size hidden_size num_hidden_layers num_attention_heads num_k
     mtp_layers_block_type mtp_transformer_layers attn_output_gate attention_output_gate gating _norms
     per_layer_config linear_num_heads linear_head_dim multi_query parallel_attn new_decoder_architecture
     num_ln_in_parallel_attn alibi"""
+_OTHERS = """qk_norm_type mamba_ssm_dtype mamba_head_dim mamba_dt_rank indexer_types index_topk_pattern block_configs
+    sparse_disable_index_value mtp_layers_block_type per_layer_config gating"""
+NUMBERS = frozenset(_FIGURES.split()) - frozenset(_OTHERS.split())
 OF_BLOCKS = frozenset(("attention", "ffn", "no_op", "replace_with_linear", "n_heads_in_group", "ffn_mult"))
 """Of an entry of block_configs."""
 # which experts are chosen, how, and what is done with values: the same work whatever they say
@@ -101,17 +104,21 @@ READ = frozenset(f"{_FIGURES} {OF_VALUES}".split()) | PATTERN_KEYS | {GIVEN_NAME
 
 def layered_shape(config: Config, name: str, path: Path) -> DecoderShape:
     """The shape of a model, with the doubts of what is not counted. Raises ConfigError naming path, key and value."""
-    plain = with_own_names(config)
-    family = _family(plain, path)
-    figures = _Figures(plain, family, path)
-    bits, doubts = weight_bits(config, path)
     try:
-        layers = tuple(figures.layer(index) for index in range(figures.num_layers))
-        draft_parameters, drafts = figures.drafts()
+        return _counted_shape(config, name, path)
     except UnknownLayer as error:
         raise ConfigError(f"{path}: {error}") from None
     except (TypeError, ValueError, ArithmeticError, AttributeError, LookupError) as error:
         raise ConfigError(f"{path}: layers cannot be counted from its figures: {error!r}") from None
+
+
+def _counted_shape(config: Config, name: str, path: Path) -> DecoderShape:
+    plain = _with_numbers(with_own_names(config), path)
+    family = _family(plain, path)
+    figures = _Figures(plain, family, path)
+    bits, doubts = weight_bits(config, path)
+    layers = tuple(figures.layer(index) for index in range(figures.num_layers))
+    draft_parameters, drafts = figures.drafts()
     windows = {layer.window for layer in layers if layer.window}
     if len(windows) > 1:
         raise ConfigError(f"{path}: windows of {sorted(windows)} tokens; want one width of all layers that have one")
@@ -145,10 +152,26 @@ def layered_shape(config: Config, name: str, path: Path) -> DecoderShape:
     )
 
 
+def _with_numbers(config: Config, path: Path) -> Config:
+    """The file with a number for a list that repeats one. Raises ConfigError for a figure that is no number."""
+    numbers = {}
+    for key in filter(NUMBERS.__contains__, config):
+        figure = config[key]
+        if isinstance(figure, list) and figure and all(each == figure[0] for each in figure):
+            figure = figure[0]
+        if figure is not None and not (isinstance(figure, int | float) and 0 <= figure <= MOST_OF_ANY):
+            shown = config[GIVEN_NAMES].get(key, key)
+            raise ConfigError(f"{path}: {shown} is {config[key]!r}; want a number from 0 to {MOST_OF_ANY}")
+        numbers[key] = figure
+    return {**config, **numbers}
+
+
 def _family(config: Config, path: Path) -> LayeredFamily:
     """What the file's class knows. Raises ConfigError for a class that is no language model, for what is not modelled,
     and for a family that is not listed where keys of it are not read."""
-    model_type = str(config.get("model_type"))
+    model_type = config.get("model_type")
+    if not isinstance(model_type, str):
+        raise ConfigError(f"{path}: model_type is {model_type!r}; want a text")
     family = FAMILIES.get(model_type)
     unmodelled = [f"{key} ({why})" for key, why in NOT_MODELLED.items() if config.get(key) not in (None, False, 0, 1)]
     norm = "per_layer" if family and family.qk_norm == "all" else "per_head"

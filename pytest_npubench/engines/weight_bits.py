@@ -78,7 +78,10 @@ def weight_bits(config: Config, file: Path) -> tuple[WeightBits | None, tuple[st
         raise ConfigError(f"{file}: {key}.quant_method is {method!r}; want one of {', '.join(READERS)}")
     try:
         bits = read(table)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        for figure in (bits.bits, bits.attention_bits or 1):
+            if not 0 < figure <= 32:
+                raise ValueError(f"{figure:.4g} bits")
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise ConfigError(f"{file}: {key} of method {method} says no bits a weight ({error!r})") from None
     lists = {each: table.get(each) or [] for each in LISTS}
     if wrong := [each for each, given in lists.items() if not isinstance(given, list)]:

@@ -288,6 +288,8 @@ def test_what_a_cache_does_not_keep_is_said(tmp_path: Path, change: dict[str, An
     [
         ({"architectures": ["DeepseekV3ForSequenceClassification"]}, "other classes have other layers"),
         ({"kv_lora_rank": 0}, "kv_lora_rank is 0; want a whole number"),
+        ({"num_nextn_predict_layers": ["x"]}, r"num_nextn_predict_layers is \[.x.\]; want a number from 0 to"),
+        ({"model_type": ["deepseek_v3"]}, r"model_type is \[.deepseek_v3.\]; want a text"),
         ({"n_routed_experts": "many"}, "n_routed_experts is 'many'"),
         (
             {"num_hidden_layers": 2, "layer_types": ["full_attention", "linear_attention"]},

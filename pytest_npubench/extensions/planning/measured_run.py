@@ -35,13 +35,13 @@ from pytest_npubench.errors import WorkloadError
 from pytest_npubench.extensions.planning.stated_engine import (
     OF_RUNS,
     EngineArguments,
-    Tokens,
     engine_of,
     is_neutral,
     unread,
 )
 from pytest_npubench.serving.metrics.record import RequestRecord
 from pytest_npubench.serving.request import PromptContent, ServingRequest
+from pytest_npubench.workloads.reading import MAX_TOKENS
 
 MAX_BYTES = 256 * 2**20
 REQUESTS, META = "requests.jsonl", "meta.json"
@@ -63,7 +63,8 @@ OF_BENCHMARKS = """endpoint_type backend label num_prompts request_rate burstine
 WITHOUT_EFFECT = frozenset(f"{OF_REQUESTS} {OF_RUNS} {OF_BENCHMARKS}".split())
 """Keys of what is known already, or of what changes nothing that is simulated."""
 SUMMARIES = ("mean_", "median_", "std_", "p50_", "p90_", "p95_", "p99_", "p25_", "p75_")
-Seconds = Annotated[float, Meta(ge=0, description="seconds, at least 0")]
+Seconds = Annotated[float, Meta(ge=0, le=1e15, description="seconds from 0 to 1e15")]
+Tokens = Annotated[int, Meta(ge=1, le=MAX_TOKENS, description=f"a whole number of tokens from 1 to {MAX_TOKENS}")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,7 +219,7 @@ def _run(
     """Raises WorkloadError where too few of the requests were measured."""
     num_lost, there = rows.lost.total(), rows.lost.total() + len(rows.requests)
     reasons = ", ".join(f"{number} {reason}" for reason, number in rows.lost.items())
-    if not rows.requests or num_lost > MOST_LOST * there:
+    if not rows.requests or num_lost / there > MOST_LOST:
         raise WorkloadError(
             f"{path}: {num_lost} of {there} requests were not measured ({reasons}); at most {MOST_LOST:.0%} may be "
             "left out"
@@ -315,7 +316,7 @@ def _check_unit(path: Path, requests: Sequence[MeasuredRequest], duration_s: obj
     if not requests or not isinstance(duration_s, int | float) or duration_s <= 0:
         return
     span_s = max(one.last_token_s for one in requests) - min(one.arrival_s for one in requests)
-    if span_s > MOST_SPAN * duration_s:
+    if span_s / MOST_SPAN > duration_s:
         raise WorkloadError(
             f"{path}: its requests span {span_s:.4g} s of a duration of {duration_s:.4g} s; want start_times, ttfts "
             "and itls in seconds"

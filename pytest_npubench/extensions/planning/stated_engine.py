@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Meta
 
-from pytest_npubench.core.record_reader import OPEN_JSON, WrongEntryError, at_least, key, keys_of
+from pytest_npubench.core.record_reader import OPEN_JSON, WrongEntryError, key, keys_of
 from pytest_npubench.errors import WorkloadError
 
 if TYPE_CHECKING:
@@ -81,7 +81,8 @@ _DTYPES = {
     "int8": "int8",
     "int4": "int4",
 }
-Tokens = Annotated[int, at_least(1)]
+Tokens = Annotated[int, Meta(ge=1, le=10**12, description="a whole number from 1 to 10^12")]
+Devices = Annotated[int, Meta(ge=1, le=1024, description="a whole number from 1 to 1024")]
 Fraction = Annotated[float, Meta(gt=0, le=1, description="a fraction, above 0 and at most 1")]
 
 
@@ -91,9 +92,9 @@ class EngineArguments:
 
     max_batch_size: Tokens | None = field(default=None, metadata=key("max_num_seqs"))
     chunk_size_tokens: Tokens | None = field(default=None, metadata=key("max_num_batched_tokens"))
-    tensor_parallel: Tokens = field(default=1, metadata=key("tensor_parallel_size"))
-    pipeline_parallel: Tokens = field(default=1, metadata=key("pipeline_parallel_size"))
-    data_parallel: Tokens = field(default=1, metadata=key("data_parallel_size"))
+    tensor_parallel: Devices = field(default=1, metadata=key("tensor_parallel_size"))
+    pipeline_parallel: Devices = field(default=1, metadata=key("pipeline_parallel_size"))
+    data_parallel: Devices = field(default=1, metadata=key("data_parallel_size"))
     is_expert_parallel: bool = field(default=False, metadata=key("enable_expert_parallel"))
     keeps_blocks: bool | None = field(default=None, metadata=key("enable_prefix_caching"))
     torch_dtype: str | None = field(default=None, metadata=key("dtype"))
@@ -105,7 +106,9 @@ class EngineArguments:
     block_tokens: Tokens | None = field(default=None, metadata=key("block_size"))
     is_asynchronous: bool | None = field(default=None, metadata=key("async_scheduling"))
     keeps_windows: bool | None = field(default=None, metadata=key("disable_hybrid_kv_cache_manager"))
-    context_tokens: int | None = field(default=None, metadata=key("max_model_len"))
+    context_tokens: Annotated[int, Meta(le=10**12, description="a whole number up to 10^12")] | None = field(
+        default=None, metadata=key("max_model_len")
+    )
     version: str | None = field(default=None, metadata=key("vllm_version"))
 
     @property
@@ -121,7 +124,7 @@ class EngineArguments:
         if blocks := self.kv_blocks or self.kv_blocks_wanted:
             return blocks
         size, length = self.block_tokens or BLOCK_TOKENS, self.context_tokens or context_tokens or 0
-        version = tuple(map(int, re.findall(r"\d+", self.version or "")[:2]))
+        version = tuple(map(int, re.findall(r"\d{1,9}", self.version or "")[:2]))
         if not self.kv_tokens or not self.chunk_size_tokens or length < 1 or version < (0, 28):
             return None
         num_batches = self.pipeline_parallel + (self.is_asynchronous is not False)

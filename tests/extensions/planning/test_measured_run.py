@@ -82,7 +82,11 @@ def test_vllm_s_benchmark_file(tmp_path: Path) -> None:
     [
         ({"first_token_ts": 9.0}, "line 2: first_token_ts: 9.0 is before the arrival at 10.0"),
         ({"last_token_ts": 10.1}, "line 2: last_token_ts: 10.1 is before the first token's"),
-        ({"output_toks": -1}, "line 2: output_toks: want a whole number of at least 1, found -1"),
+        ({"output_toks": -1}, "line 2: output_toks: want a whole number of tokens from 1 to 2147483647, found -1"),
+        (
+            {"output_toks": 10**30},
+            "line 2: output_toks: want a whole number of tokens from 1 to 2147483647, found 1e\\+30",
+        ),
         ({"input_toks": "many"}, "line 2: input_toks"),
         ({"queued_ts": None}, "line 2: queued_ts"),
     ],
@@ -195,10 +199,12 @@ def test_requests_that_a_benchmark_did_not_complete_are_told(tmp_path: Path) -> 
         path.write_text(json.dumps({**BENCHMARK, "completed": completed}), encoding="utf-8")
         assert measured_run(path).doubts == doubts
     path.write_text(json.dumps({**BENCHMARK, "itls": [[0.1, 0.1, -0.1, 0.1]] * 20}), encoding="utf-8")
-    with pytest.raises(WorkloadError, match=r"request 0: itls\[2\]: want seconds, at least 0"):
+    with pytest.raises(WorkloadError, match=r"request 0: itls\[2\]: want seconds from 0 to 1e15"):
         measured_run(path)
     path.write_text(json.dumps({**BENCHMARK, "output_lens": ["5"] * 20}), encoding="utf-8")
-    with pytest.raises(WorkloadError, match="request 0: output_toks: want a whole number of at least 1, found a str"):
+    with pytest.raises(
+        WorkloadError, match="request 0: output_toks: want a whole number of tokens from 1 to 2147483647, found a str"
+    ):
         measured_run(path)
 
 

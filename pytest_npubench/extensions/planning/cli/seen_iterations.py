@@ -27,11 +27,11 @@ class SeenIterations(NamedTuple):
 
 
 STEP = re.compile(
-    r"Iteration\((?P<index>\d+)\): \d+ context requests, (?P<prompt>\d+) context tokens, (?P<rows>\d+) generation "
-    r"requests, \d+ generation tokens, iteration elapsed time: (?P<ms>[\d.]+) ms(?P<dummy> \(dummy\))?"
-    r"(?:, .*?KV cache usage: (?P<held>[\d.]+)%)?"
+    r"Iteration\((?P<index>\d{1,12})\): \d+ context requests, (?P<prompt>\d{1,9}) context tokens, (?P<rows>\d{1,9}) "
+    r"generation requests, \d+ generation tokens, iteration elapsed time: (?P<ms>\d{1,12}(?:\.\d+)?) ms"
+    r"(?P<dummy> \(dummy\))?(?:, .*?KV cache usage: (?P<held>\d{1,3}(?:\.\d+)?)%)?"
 )
-CAPACITY = re.compile(r"KV cache size: ([\d,]+) tokens")
+CAPACITY = re.compile(r"KV cache size: (\d[\d,]{0,15}) tokens")
 BEGUN = "Iteration("
 ENGINE = re.compile(r"Initializing a V1 LLM engine \(v(?P<version>[^)]*)\) with config: (?P<config>.+)")
 ARGUMENTS = re.compile(r"non-default args: \{(?P<config>.+)\}")

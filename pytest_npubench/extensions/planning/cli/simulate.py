@@ -35,6 +35,7 @@ from pytest_npubench.extensions.planning.cli.simulated_metrics import (
     simulated_run,
     winners,
 )
+from pytest_npubench.extensions.planning.cli.simulation import check_lengths
 from pytest_npubench.extensions.planning.cli.system_options import (
     Stated,
     add_system_options,
@@ -216,6 +217,8 @@ def simulated(arguments: argparse.Namespace) -> dict[str, Any]:
         decode_replicas=arguments.decode_replicas,
     )
     against = measured_run(arguments.against) if arguments.against else None
+    if against:
+        check_lengths(system, against)
     measured = measured_metrics(against) if against else {}
     engine = (served and served.engine) or EngineArguments()
     settings = {policy: _settings(policy, arguments, engine) for policy in arguments.policy or ("chunked",)}
@@ -307,8 +310,6 @@ def _system(arguments: argparse.Namespace, engine: EngineArguments | None) -> tu
 
 def _served(system: System, run: MeasuredRun) -> tuple[dict[str, Any], list[Load]]:
     """Raises ConfigError as check_lengths."""
-    from pytest_npubench.extensions.planning.cli.simulation import check_lengths
-
     check_lengths(system, run)
     about = {
         "name": run.source,
