@@ -305,6 +305,15 @@ HARMLESS = (
             ("one thread", "", (("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false"),)),
         )
     ),
+    Harmless(
+        title="answers: another release of jax",
+        verdicts=("unchanged",),
+        files=(ANSWERS,),
+        play="with_another_release",
+        first_night=2,
+        project="answering",
+        is_soak=True,
+    ),
     *(
         Harmless(
             title=f"answers of {whose}: a night like the others",

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from forked_python import FRESH
 from nightly.runner import SCRIPT
 from plugin.project import OWN_HARDWARE, SHAPES, SUITE, Project, make_project, put_under_git
 from plugin.test_own_nights import CLOCK
@@ -101,6 +102,7 @@ def pytest_runtest_protocol(item):
 """
 """As pytest-rerunfailures runs a test that failed once more."""
 FILES = (PROFILE, PREDICTION, STEPS)
+ANOTHER_RELEASE = ("jax==0.9.2", "jaxlib==0.9.2")
 ACCEPT = ("--npubench-accept", "--npubench-remeasure=1", "-p", "no:benchmark")
 
 
@@ -191,7 +193,8 @@ def play(project: Project, row: Fault | Harmless) -> Played:
 
 def environment(plant: str = "", more: Sequence[tuple[str, str]] = ()) -> dict[str, str]:
     """Of a run with this planted; stand-ins of other tests are imported from here."""
-    return {**dict(more), "PLANTED": plant, "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parent)])}
+    paths = [*(text for name, text in more if name == "PYTHONPATH"), str(HERE), str(HERE.parent)]
+    return {**dict(more), "PLANTED": plant, "PYTHONPATH": os.pathsep.join(paths)}
 
 
 def night(project: Project, row: Fault | Harmless, *options: str) -> Played:
@@ -234,6 +237,18 @@ def with_an_edited_baseline(project: Project, row: Fault | Harmless) -> Played:
     path.write_text(text.replace("0.003", "0.004", 1))
     assert path.read_text() != text
     return night(project, row)
+
+
+def with_another_release(project: Project, row: Fault | Harmless) -> Played:
+    """The release of jax before that of the accepted nights, in front of the installed one."""
+    folder = project.root.parent / "release"
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder)]
+    done = subprocess.run([*pip, *ANOTHER_RELEASE], capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"{' '.join(ANOTHER_RELEASE)} cannot be had here: {done.stderr.strip()}")
+    played = night(project, replace(row, environ=(("PYTHONPATH", str(folder)), (FRESH, "1"))))
+    assert f"jaxlib {ANOTHER_RELEASE[0].partition('==')[2]}" in project.journal_path.read_text(encoding="utf-8")
+    return played
 
 
 def backwards(project: Project, row: Fault | Harmless) -> Played:
