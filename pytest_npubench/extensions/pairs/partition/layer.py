@@ -95,6 +95,16 @@ class LayerTiming:
     def sync_s(self) -> float:
         return sum(stage.sync_s for stage in self.stages)
 
+    @property
+    def gpu_s(self) -> float:
+        """Returns the dynamic unit's seconds for its parts of the stages."""
+        return sum(stage.gpu_s or 0.0 for stage in self.stages)
+
+    @property
+    def npu_s(self) -> float:
+        """Returns the static unit's seconds for its parts of the stages."""
+        return sum(stage.npu_s or 0.0 for stage in self.stages)
+
 
 class LayerPair(UnitPair, Protocol):
     """A pair whose process can run a layer: the host pair."""

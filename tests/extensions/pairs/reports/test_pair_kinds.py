@@ -119,7 +119,7 @@ def split_visit(plan: PartitionPlan, point: PairPoint) -> Visit:
         exposed_s = {"fast_exposed_s": 1e-5, "slow_exposed_s": 1e-5}
         return OverlapVisit(queued_s=0.009, fast_s=0.01, slow_s=0.02, gpu_s=0.01, npu_s=0.01, **exposed_s)
     if isinstance(point, AblationPoint):
-        return AblationVisit(total_s=0.01)
+        return AblationVisit(total_s=0.01, gpu_s=0.004, npu_s=0.01)
     assert isinstance(point, LayerPoint)
     return LayerVisit(**dict.fromkeys(LAYER_SECONDS, 0.05))
 

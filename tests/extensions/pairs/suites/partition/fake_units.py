@@ -12,7 +12,6 @@ from pytest_npubench.extensions.pairs.partition.matmul import GPU, Matmul, Split
 from pytest_npubench.extensions.pairs.partition.unit import SplitTiming
 
 WORDS = "static unit on core 1 (process 7) was lost: killed by signal 9; its last words: the unit is on fire"
-LAYER_S = {"decided": 3e-3, "npu": 5e-3, "gpu": 4e-3}
 
 
 class FakeUnits(FakePair):
@@ -55,17 +54,16 @@ class FakeUnits(FakePair):
         return SplitTiming(total_s=total_s, gpu_s=run.gpu_s, npu_s=run.npu_s, sync_s=0.0)
 
     def call(self, method: str, *arguments: Any, **keywords: Any) -> Any:
-        """The three messages of a decoder layer. A layer whose splits are all the NPU's is the arm "npu"."""
+        """The three messages of a decoder layer, whose operators run one after the other as any others do."""
         if method == "open_layer":
             shape, num_tokens, _, splits = arguments
             self._layer = {shape.matmul(name, num_tokens): split for name, split in splits.items()}
-            self._opened = "npu" if all(split.units == ("npu",) for split in splits.values()) else "decided"
             return {}
         is_alone = method == "run_layer_alone"
-        self._last |= {matmul: alone(matmul, GPU) for matmul in self._layer} if is_alone else self._layer
-        total_s = LAYER_S["gpu" if is_alone else self._opened]
-        stage = SplitTiming(total_s=total_s, gpu_s=total_s, npu_s=None, sync_s=1e-4)
-        return LayerTiming(total_s=total_s, stages=(stage,))
+        ran = {matmul: alone(matmul, GPU) for matmul in self._layer} if is_alone else self._layer
+        self._last |= ran
+        stages = tuple(self.timing(matmul, split, *arguments) for matmul, split in ran.items())
+        return LayerTiming(total_s=sum(stage.total_s for stage in stages), stages=stages)
 
     def view(self, name: str) -> Any:
         """A pair that has arrays may have layers."""

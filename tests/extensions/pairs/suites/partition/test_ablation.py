@@ -73,7 +73,10 @@ def test_planted_effects_come_out_with_their_intervals():
         factors = (0.9 if on["stage"] else 1, 0.5 if on["order"] else 1, 0.6 if on["split"] else 1)
         return drift * math.prod(factors) * (0.8 if on["sync"] and on["split"] else 1)
 
-    rounds = [{point: AblationVisit(total_s=seconds(point.cell, drift)) for point in POINTS} for drift in (1, 1.1, 1.3)]
+    def visit(cell, drift):
+        return AblationVisit(total_s=seconds(cell, drift), gpu_s=0.1, npu_s=0.2)
+
+    rounds = [{point: visit(point.cell, drift) for point in POINTS} for drift in (1, 1.1, 1.3)]
     found = judgement_on(CASE, PLAN, scripted(*rounds))
     effects = {row.technique: row for row in found.detail.effects}
     assert len(effects) == 5 + 10

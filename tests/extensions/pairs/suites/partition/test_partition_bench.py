@@ -14,7 +14,7 @@ from pytest_npubench.extensions.pairs.partition.strategies import all_splits
 from pytest_npubench.extensions.pairs.suites.partition import bench as bench_module
 from pytest_npubench.extensions.pairs.suites.partition.bench import PartitionBench
 from pytest_npubench.extensions.pairs.suites.partition.decisions import decision_points
-from pytest_npubench.extensions.pairs.suites.partition.kinds.decoder_layer import LayerPoint, LayerVisit
+from pytest_npubench.extensions.pairs.suites.partition.kinds.decoder_layer import OPERATORS, LayerPoint, LayerVisit
 from pytest_npubench.extensions.pairs.suites.partition.points import (
     SLOWEST,
     DecisionPoint,
@@ -31,8 +31,8 @@ from pytest_npubench.extensions.pairs.suites.partition.points import (
 from pytest_npubench.suites import case_kind
 from pytest_npubench.verdict import VerdictKind
 
-from .conftest import cases, partition_plan, split_visit
-from .fake_units import LAYER_S, WORDS, FakeUnits
+from .conftest import SHAPES, cases, partition_plan, split_visit
+from .fake_units import WORDS, FakeUnits
 
 PLAN = partition_plan()
 DOWN = Matmul(name="ffn_down", rows=64, cols=128, tokens=20)
@@ -226,19 +226,17 @@ def test_a_wrong_split_is_found_when_it_is_loaded_and_its_unit_is_blamed(make_be
 
 def test_a_layer_is_run_in_all_ways_and_checked(make_bench):
     point = LayerPoint(tokens=20, context=0)
-    bench, _, failures = make_bench(PLAN, [point])
+    gpu_s = sum(1e-8 * rows * cols for rows, cols in map(SHAPES.get, OPERATORS))
+    made_up = {"gpu_s": lambda rows, cols, _: 1e-8 * rows * cols, "npu_s": lambda rows, cols, _: 1.5e-8 * rows * cols}
+    bench, _, failures = make_bench(PLAN, [point], **{**QUIET, "sync_s": 1e-6}, **made_up)
     assert failures == {}
-    assert bench.sample(point, 0) == LayerVisit(
-        decided_s=LAYER_S["decided"],
-        decided_sync_s=1e-4,
-        gpu_beside_decided_s=LAYER_S["gpu"],
-        whole_s=LAYER_S["decided"],
-        whole_sync_s=1e-4,
-        gpu_beside_whole_s=LAYER_S["gpu"],
-        npu_s=LAYER_S["npu"],
-        npu_sync_s=1e-4,
-        gpu_beside_npu_s=LAYER_S["gpu"],
-    )
+    visit = bench.sample(point, 0)
+    alone_s = (visit.gpu_beside_decided_s, visit.gpu_beside_whole_s, visit.gpu_beside_npu_s)
+    assert alone_s == pytest.approx((gpu_s,) * 3)
+    assert (visit.npu_s, visit.npu_sync_s) == pytest.approx((1.5 * gpu_s + 4e-6, 4e-6))
+    assert (visit.whole_s, visit.whole_sync_s) == pytest.approx((gpu_s, 0.0))
+    assert visit.decided_s < visit.whole_s
+    assert visit.decided_sync_s > 0
     for strategy, unit in (("npu_only", NPU), ("gpu_only", GPU)):
         wrong, units, _ = make_bench(PLAN, [point])
         units.wrong = strategy  # behind the profile, which would fail

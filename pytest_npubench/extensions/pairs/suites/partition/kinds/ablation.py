@@ -30,7 +30,7 @@ from pytest_npubench.extensions.pairs.partition.layer import DecoderLayer
 from pytest_npubench.extensions.pairs.partition.matmul import GraphForm, Matmul, Split
 from pytest_npubench.extensions.pairs.partition.options import SplitOptions
 from pytest_npubench.extensions.pairs.partition.strategies.parts import gpu_part, npu_parts
-from pytest_npubench.extensions.pairs.suites.partition.experiment import PartitionExperiment
+from pytest_npubench.extensions.pairs.suites.partition.experiment import PartitionExperiment, unit_metrics
 from pytest_npubench.extensions.pairs.suites.partition.kinds.decoder_layer import HOST, OPERATORS, layer_shape
 from pytest_npubench.extensions.pairs.suites.partition.plan import PartitionPlan
 from pytest_npubench.extensions.pairs.suites.partition.points import OpenPair, PairPoint
@@ -45,9 +45,11 @@ CELLS: tuple[Cell, ...] = tuple(product((False, True), repeat=len(FACTORS)))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AblationVisit(Visit):
-    """Seconds of a pass, the median of a few."""
+    """Seconds of a pass, the median of a few, and what each unit took for its parts of that one."""
 
     total_s: float
+    gpu_s: float
+    npu_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,8 +69,9 @@ class AblationPoint(PairPoint):
     def visit(self, opened: OpenPair) -> AblationVisit:
         layer, mechanism = self._layer(opened), self._mechanism(opened)
         layer.run(mechanism=mechanism)
-        total_s = statistics.median(layer.run(mechanism=mechanism).total_s for _ in range(NUM_RUNS))
-        return AblationVisit(total_s=total_s)
+        runs = sorted((layer.run(mechanism=mechanism) for _ in range(NUM_RUNS)), key=lambda run: run.total_s)
+        median = runs[NUM_RUNS // 2]
+        return AblationVisit(total_s=median.total_s, gpu_s=median.gpu_s, npu_s=median.npu_s)
 
     def split(self, matmul: Matmul, options: SplitOptions) -> Split:
         """Of one operator, as the cell has it."""
@@ -132,15 +135,19 @@ class AblationKind(PartitionExperiment):
     def judge(self, case: Case, plan: PartitionPlan, measured: Measured) -> Judgement:
         points = self.points(case, plan)
         measured = whole_rounds(measured, points)
-        times_s = {
-            point.cell: [visit.total_s for visit in all_visits(measured, point, AblationVisit)] for point in points
-        }
+        visits = {point.cell: all_visits(measured, point, AblationVisit) for point in points}
+        times_s = {cell: [visit.total_s for visit in each] for cell, each in visits.items()}
+        together = visits[CELLS[-1]]
         effects = factorial_effects(times_s, factors=FACTORS, largest=2)
         strongest = min(effects[: len(FACTORS)], key=lambda effect: effect.ratio)
         return Judgement(
             verdict=judge_gates(()),
             what=f"prefill of a layer, five techniques on and off: {strongest.name} x{strongest.ratio:.3g} of the time",
-            metrics=(time_metric("none_s", times_s[CELLS[0]]), time_metric("all_s", times_s[CELLS[-1]])),
+            metrics=(
+                *unit_metrics([visit.gpu_s for visit in together], [visit.npu_s for visit in together], work="parts"),
+                time_metric("none_s", times_s[CELLS[0]]),
+                time_metric("all_s", times_s[CELLS[-1]]),
+            ),
             measured_s=statistics.median(times_s[CELLS[-1]]),
             detail=AblationDetail(
                 tokens=points[0].tokens,
