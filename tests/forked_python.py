@@ -30,7 +30,6 @@ import struct
 import subprocess
 import sys
 import threading
-import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -41,6 +40,7 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from _pytest.config import default_plugins
+from _pytest.fixtures import FixtureFunctionDefinition
 
 from pytest_npubench.core import entry_points
 
@@ -94,7 +94,11 @@ UNITS_SET = {"OMP_NUM_THREADS": "1"}
 GUARD = (sys.executable, "-I", "-S", str(Path(__file__).parents[1] / "pytest_npubench" / "processes" / "guard.py"))
 GUARD_ARGUMENTS = 4
 STANDARD = ("p2cread", "c2pwrite", "errwrite")
-PR_SET_NAME, PR_SET_CHILD_SUBREAPER = 15, 36  # prctl(2)
+PR_SET_NAME = 15  # prctl(2)
+CLONE_PARENT = 0x8000  # clone(2)
+SYS_CLONE = {"x86_64": 56, "aarch64": 220}
+MADV_COLLAPSE = 25  # madvise(2)
+LARGE_PAGE_BYTES = 2**21
 STEM = "stem"
 """What a stem is called in /proc/PID/comm, for a test that counts processes."""
 VERSION = metadata.version
@@ -102,6 +106,7 @@ HIGH = 200  # no process asks for this number of a file
 SIZE = struct.Struct("!Q")
 
 _libc = ctypes.CDLL(None)
+_syscall = ctypes.PyDLL(None, use_errno=True).syscall  # which keeps the interpreter's lock
 _lock = threading.Lock()
 _stems: dict[frozenset[tuple[str, str]], socket.socket] = {}
 _execute = subprocess.Popen._execute_child  # type: ignore[attr-defined]
@@ -112,7 +117,7 @@ def install(stem: socket.socket | None = None) -> None:
 
     A worker of the tests, which was forked itself, calls this again: it starts the tests' processes, from its own stem.
     """
-    if sys.platform != "linux":
+    if sys.platform != "linux" or os.uname().machine not in SYS_CLONE:
         return
     signature = inspect.signature(_execute)
     limits = _limits()
@@ -200,7 +205,7 @@ def _end_stem(ours: socket.socket, process: subprocess.Popen[bytes]) -> None:
 
 
 def _start(stem: socket.socket, asked: Mapping[str, Any]) -> int:
-    """The process's id. It is ours once the process between it and the stem has ended, before the stem answers."""
+    """The id of the process, which is a child of this one, as the stem is."""
     standard = {number: number if asked[end] == -1 else asked[end] for number, end in enumerate(STANDARD)}
     files = standard | {number: number for number in asked["pass_fds"]}
     request = {
@@ -212,13 +217,9 @@ def _start(stem: socket.socket, asked: Mapping[str, Any]) -> int:
         "cores": os.sched_getaffinity(0),
     }
     text = pickle.dumps(request)
-    _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    try:
-        socket.send_fds(stem, [SIZE.pack(len(text))], list(files.values()))
-        stem.sendall(text)
-        (pid,) = SIZE.unpack(_received(stem, SIZE.size))
-    finally:
-        _libc.prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+    socket.send_fds(stem, [SIZE.pack(len(text))], list(files.values()))
+    stem.sendall(text)
+    (pid,) = SIZE.unpack(_received(stem, SIZE.size))
     return int(pid)
 
 
@@ -238,19 +239,23 @@ def _fork_for(owner: socket.socket) -> tuple[dict[str, Any], list[int]]:
         if not header:
             os._exit(0)
         request = pickle.loads(_received(owner, *SIZE.unpack(header)))
-        reading, writing = os.pipe()
-        if (between := os.fork()) == 0:
-            parent = os.getpid()
-            if (pid := os.fork()) == 0:
-                while os.getppid() == parent:  # until it ends
-                    time.sleep(0.0001)
-                return request, files
-            os.write(writing, SIZE.pack(pid))
-            os._exit(0)
-        os.waitpid(between, 0)
-        owner.sendall(os.read(reading, SIZE.size))
-        for number in (reading, writing, *files):
+        if (pid := _fork_beside()) == 0:
+            return request, files
+        owner.sendall(SIZE.pack(pid))
+        for number in files:
             os.close(number)
+
+
+def _fork_beside() -> int:
+    """os.fork of a process with one thread, but that the new one is a child of this one's parent."""
+    python = ctypes.pythonapi
+    python.PyOS_BeforeFork()
+    arguments = (SYS_CLONE[os.uname().machine], CLONE_PARENT | signal.SIGCHLD, 0, 0, 0, 0)
+    pid = int(_syscall(*map(ctypes.c_long, arguments)))
+    (python.PyOS_AfterFork_Parent if pid else python.PyOS_AfterFork_Child)()
+    if pid < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return pid
 
 
 def _look_through_what_is_installed() -> None:
@@ -264,7 +269,34 @@ def _look_through_what_is_installed() -> None:
         TomlTable.of(path, HardwareFileError)
     entry_points.groups()
     metadata.version = cache(VERSION)
+    points = {str(each._path): each.entry_points for each in metadata.distributions()}  # type: ignore[attr-defined]
+    read = metadata.Distribution.entry_points.fget  # type: ignore[attr-defined]
+    metadata.Distribution.entry_points = property(  # type: ignore[assignment]
+        lambda self: read(self) if (kept := points.get(str(self._path))) is None else kept
+    )
     fingerprint.installed(fingerprint.LIBRARIES)
+
+
+def _name_hooks_and_fixtures_alone() -> None:
+    """Of each module that pytest takes for a plugin: it looks at every name of one in every process anew."""
+    names = {*(f"_pytest.{name}" for name in default_plugins), "pytest_benchmark.plugin", "pytest_npubench.plugin"}
+    for module in (sys.modules[name] for name in names & sys.modules.keys()):
+        looked_for = [
+            name
+            for name, value in vars(module).items()
+            if name.startswith("pytest_") or isinstance(value, FixtureFunctionDefinition)
+        ]
+        module.__dir__ = lambda looked_for=looked_for: looked_for  # type: ignore[method-assign]
+
+
+def _take_large_pages() -> None:
+    """A fork copies the table of pages: 280 MB are 70,000 small ones. Where the kernel has no large page, they stay."""
+    for line in Path("/proc/self/maps").read_text(encoding="ascii").splitlines():
+        ends, access, *_ = line.split()
+        first, last = (int(end, 16) // LARGE_PAGE_BYTES for end in ends.split("-"))
+        if access == "rw-p" and (size := last - first - 1) > 0:
+            place = (ctypes.c_void_p((first + 1) * LARGE_PAGE_BYTES), ctypes.c_size_t(size * LARGE_PAGE_BYTES))
+            _libc.madvise(*place, MADV_COLLAPSE)
 
 
 def _go_on(owner: socket.socket, path: list[str]) -> NoReturn:
@@ -431,5 +463,7 @@ if __name__ == "__main__":
     with suppress(ImportError):
         _compile_once()
     _look_through_what_is_installed()
+    _name_hooks_and_fixtures_alone()
     gc.freeze()  # a collection would copy all of it
+    _take_large_pages()
     _go_on(socket.socket(fileno=_moved(int(sys.argv[1]))), sys.path[2:])  # without this folder and the package

@@ -20,9 +20,10 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere every
 
 TELLS = """
 import json, os, signal, subprocess, sys
+from importlib import metadata
 from pytest_npubench.processes import guarded
 
-def test_tells():
+def test_tells(request):
     told = {
         "arguments": sys.argv[1:], "folder": os.getcwd(), "path": sys.path[:3], "own": os.environ["OWN"],
         "package": guarded.__file__,
@@ -30,6 +31,11 @@ def test_tells():
         "interrupt": signal.getsignal(signal.SIGINT) is signal.default_int_handler,
         "files": sorted(int(number) for number in os.listdir("/proc/self/fd") if int(number) < 200)[:4],
     }
+    by_name = [each for each in vars(request._fixturemanager).values() if isinstance(each, dict)]
+    told["fixtures"] = sorted(str(name) for each in by_name for name in each)
+    hooks = {name: hook for name, hook in vars(request.config.hook).items() if name[0] != "_"}
+    told["hooks"] = {name: len(hook.get_hookimpls()) for name, hook in hooks.items()}
+    told["entries"] = sorted(map(str, metadata.entry_points()))
     command = [sys.executable, "-m", "pytest", "--version"]
     told["below"] = subprocess.run(command, capture_output=True, text=True).stdout
     asks = [sys.executable, "-c", "import sys; print('torch' in sys.modules)"]
