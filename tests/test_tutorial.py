@@ -1,4 +1,4 @@
-"""What tutorial, README and pages of commands show in their shell blocks works as they say.
+"""The tutorial works as it says, and the commands that README and docs/ show are understood.
 
 The tutorial's files and commands are taken from the page and run in its order, in one folder. A line of a shown output
 stands for a line of the real one; `...` in it stands for anything.
@@ -54,7 +54,7 @@ def _steps(page: Path) -> Iterator[tuple[str, str] | Shown]:
                 yield Shown(typed, tuple(output), STATUSES[block["status"]])
 
 
-def _run(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
+def run_command(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
     program, *arguments = shlex.split(command)
     environment = {**os.environ, "COLUMNS": "200", "TMPDIR": str(folder)}
     return subprocess.run(
@@ -68,7 +68,7 @@ def _run(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def _missing(shown: Sequence[str], printed: str) -> list[str]:
+def missing_lines(shown: Sequence[str], printed: str) -> list[str]:
     """The shown lines that no printed one is like; how many spaces there are is no matter."""
     lines = [" ".join(line.split()) for line in printed.splitlines()]
     patterns = {line: ".*".join(map(re.escape, re.split(r"\s*\.\.\.\s*", " ".join(line.split())))) for line in shown}
@@ -93,15 +93,15 @@ def _gone_wrong(folder: Path) -> str:
             name, text = step
             (folder / name).write_text(text, encoding="utf-8")
             continue
-        done = _run(step.command, folder)
-        if done.returncode not in step.statuses or _missing(step.output, done.stdout):
+        done = run_command(step.command, folder)
+        if done.returncode not in step.statuses or missing_lines(step.output, done.stdout):
             return f"$ {step.command}\n{done.stdout}"
     return ""
 
 
 def test_a_line_that_is_not_printed_is_missed() -> None:
-    assert _missing(["... 1 passed in ...", "..."], "== 1 passed in 3 s ==") == []
-    assert _missing(["... 2 passed in ..."], "== 1 passed in 3 s ==") == ["... 2 passed in ..."]
+    assert missing_lines(["... 1 passed in ...", "..."], "== 1 passed in 3 s ==") == []
+    assert missing_lines(["... 2 passed in ..."], "== 1 passed in 3 s ==") == ["... 2 passed in ..."]
 
 
 def _commands(*pages: Path) -> list[str]:
@@ -146,9 +146,3 @@ def test_every_shown_command_is_understood(page: str, capsys: pytest.CaptureFixt
         except SystemExit as end:
             if end.code:
                 pytest.fail(f"{command}\n{capsys.readouterr().err}")
-
-
-@pytest.mark.parametrize("command", [line for line in README if line.split()[1] in ("hardware", "simulate")])
-def test_a_command_of_the_readme_that_needs_no_accelerator_runs(command: str, tmp_path: Path) -> None:
-    done = _run(command.partition("#")[0], tmp_path)
-    assert done.returncode == 0, done.stdout
