@@ -91,8 +91,7 @@ def _environments_compared(arguments: argparse.Namespace, path: Path) -> Compari
 
 
 def _commits_compared(arguments: argparse.Namespace, path: Path) -> Comparison:
-    from pytest_npubench.comparison.version_pairs import VersionPairs
-    from pytest_npubench.comparison.versions import Commits
+    from pytest_npubench.comparison.versions import Commits, VersionPairs
 
     commits = Commits.pair(*two_ends("--commits", arguments.commits))
     pairs = VersionPairs(path, "ab-commits", commits, arguments.arguments, terms(arguments))

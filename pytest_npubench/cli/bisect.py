@@ -20,8 +20,7 @@ from pytest_npubench.plain_text import counted
 if TYPE_CHECKING:
     from pytest_npubench.cli.arguments import Commands
     from pytest_npubench.comparison.bisection import Bisection
-    from pytest_npubench.comparison.version_pairs import VersionPairs
-    from pytest_npubench.comparison.versions import Versions
+    from pytest_npubench.comparison.versions import VersionPairs, Versions
 
 EXAMPLE = "npubench bisect --package jaxlib 0.9.2..0.10.2 -- -m cpu -k b1-bucket512 suites/"
 FOLDER = Path(".npubench") / "bisect"
@@ -62,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Prints between which versions the change lies. Raises ConfigError where the ends or the package cannot be used,
     StoreError for a folder that cannot be."""
     from pytest_npubench.comparison.bisection import Search
-    from pytest_npubench.comparison.version_pairs import VersionPairs
+    from pytest_npubench.comparison.versions import VersionPairs
 
     versions = _versions(arguments)
     pairs = VersionPairs(arguments.keep or FOLDER, "bisect", versions, arguments.arguments, terms(arguments))

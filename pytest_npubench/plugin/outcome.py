@@ -88,7 +88,7 @@ def write_texts(settings: Settings, records: Sequence[Record]) -> None:
 
         _replace(settings.csv, case_csv(records))
     if settings.openmetrics:
-        from pytest_npubench.reports.openmetrics import openmetrics
+        from pytest_npubench.reports.ci_texts import openmetrics
 
         _replace(settings.openmetrics, openmetrics(records))
 
@@ -216,7 +216,7 @@ def write_summary(reporter: Any, session: BenchSession, records: Sequence[Record
     for line in next_lines(records, journal, width=width, done=done, baselines=short_path(settings.baselines)):
         reporter.write_line(line)
     if settings.annotates:
-        from pytest_npubench.reports.annotations import workflow_commands
+        from pytest_npubench.reports.ci_texts import workflow_commands
 
         for line in workflow_commands(records):
             reporter.write_line(line)

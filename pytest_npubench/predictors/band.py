@@ -1,4 +1,4 @@
-"""The interval of a LENS prediction, propagated from the repeats of the two-point measurement.
+"""What a predictor returns, and the interval of a LENS prediction: of the repeats of the two-point measurement.
 
 A prediction is linear in the measured E2E values: with p_b prefills and n_b steps in bucket b, the value E_k of a point
 of b enters with a_k = p_b dTTFT_b/dE_k + n_b dTBT_b/dE_k, so the variance is sum_k a_k^2 Var(E_k). TTFT_b and TBT_b
@@ -14,15 +14,32 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Generic
+from typing import Generic, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from pytest_npubench.errors import MeasurementError
-from pytest_npubench.predictors.prediction import Seconds
 from pytest_npubench.predictors.profile import BucketTiming, PointError
 from pytest_npubench.predictors.work import BucketWork, FloatArray
 from pytest_npubench.stats.error import t_half_width
+
+Seconds = TypeVar("Seconds", float, npt.NDArray[np.float64])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction(Generic[Seconds]):
+    """Predicted latency in seconds: floats for one request or batch, arrays of one shape for many requests.
+
+    e2e_s = prefill_s + decode_s (LENS, Eq. 6 and 11).
+    """
+
+    prefill_s: Seconds
+    decode_s: Seconds
+
+    @property
+    def e2e_s(self) -> Seconds:
+        return self.prefill_s + self.decode_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,8 +24,7 @@ import numpy.typing as npt
 from pytest_npubench.core.buckets import BucketKeys, IntArray, Spans, check_fits, check_lengths, last_kv_tokens
 from pytest_npubench.core.measurement import CostRecord, Phase, Request
 from pytest_npubench.errors import ConfigError, LengthError
-from pytest_npubench.predictors.band import Band, half_width_s, influences
-from pytest_npubench.predictors.prediction import Prediction
+from pytest_npubench.predictors.band import Band, Prediction, half_width_s, influences
 from pytest_npubench.predictors.profile import BucketProfile, BucketTiming
 from pytest_npubench.predictors.protocol import FittedPredictor, Predictor, ProfileSamples
 from pytest_npubench.predictors.ragged import RaggedLens

@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from pytest_npubench.core.measurement import Request
 from pytest_npubench.errors import ConfigError, LengthError
-from pytest_npubench.predictors.prediction import Prediction
+from pytest_npubench.predictors.band import Prediction
 from pytest_npubench.predictors.profile import BucketProfile
 from pytest_npubench.predictors.two_point import ProfilePoint, fit
 

@@ -16,7 +16,7 @@ from pytest_npubench.plugin import selection
 from pytest_npubench.serving.clock import VirtualClock
 from pytest_npubench.suites.hardware_files import load_all
 from pytest_npubench.suites.scheduling import bench
-from pytest_npubench.suites.scheduling.torch_serving import TorchServing
+from pytest_npubench.suites.scheduling.reference_serving import TorchServing
 
 PLANTED = os.environ.get("PLANTED", "")
 SLOWER_POLICY = 1.5

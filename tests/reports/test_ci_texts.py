@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_npubench.reports.annotations import MOST, workflow_commands
 from pytest_npubench.reports.case_lines import case_csv
-from pytest_npubench.reports.openmetrics import openmetrics
+from pytest_npubench.reports.ci_texts import MOST, openmetrics, workflow_commands
 from pytest_npubench.verdict import Verdict, VerdictKind
 from pytest_npubench.verdict.result import Judgement
 

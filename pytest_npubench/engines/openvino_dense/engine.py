@@ -18,8 +18,7 @@ from pytest_npubench.engines.answer_walk import AnsweringBuckets
 from pytest_npubench.engines.answers import Logits
 from pytest_npubench.engines.openvino_dense import graphs
 from pytest_npubench.engines.openvino_dense.canaries import OpenVinoCanaries
-from pytest_npubench.engines.openvino_dense.graphs import Weights
-from pytest_npubench.engines.openvino_dense.weights import graph_weights
+from pytest_npubench.engines.openvino_dense.graphs import Weights, graph_weights
 from pytest_npubench.engines.probe import NUM_FIXED
 from pytest_npubench.engines.protocol import Canaries, Compiler
 from pytest_npubench.engines.request_batch import Prompt

@@ -15,6 +15,7 @@ of the decode request (`engine.py`). Every shape is fixed.
                                                              -> tokens int32 [N], keys and values [2, L, N, K, D]
 
 The last result of both are the logits of a few fixed tokens, float32 [1 or N, NUM_FIXED], which a check reads alone.
+The weights are those of engines/probe.py, by which answers are checked, so the timed graphs are those that answer.
 """
 
 from __future__ import annotations
@@ -28,14 +29,23 @@ import numpy as np
 import openvino as ov
 from openvino import opset13 as op
 
-from pytest_npubench.engines.probe import fixed_tokens
+from pytest_npubench.engines.probe import fixed_tokens, probe_weights
 from pytest_npubench.engines.rope import rope_frequencies
 from pytest_npubench.engines.shapes import DecoderShape
+from pytest_npubench.errors import ConfigError
 
 Weights = Mapping[str, Any]
 Node = Any
 Layer = Mapping[str, Any]
 FLOAT = np.float32
+DTYPES = {"fp32": np.float32, "fp16": np.float16}
+
+
+def graph_weights(shape: DecoderShape, dtype: str) -> Any:
+    """Returns the tree of probe_weights() in the dtype. Raises ConfigError on one that decoders do not run in."""
+    if dtype not in DTYPES:
+        raise ConfigError(f"dtype {dtype!r} is not one that decoders run in on OpenVINO: {', '.join(DTYPES)}")
+    return probe_weights(shape, dtype, lambda path, values: values.astype(DTYPES[dtype]))
 
 
 def constant(values: Any) -> Node:

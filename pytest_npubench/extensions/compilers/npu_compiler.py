@@ -103,7 +103,7 @@ class NpuCompiler:
         return graphs.decode(request.shape, weights, request.batch_size, request.bucket).model()
 
     def _seeded(self, shape: DecoderShape, dtype: str) -> Any:
-        from pytest_npubench.engines.openvino_dense.weights import graph_weights
+        from pytest_npubench.engines.openvino_dense.graphs import graph_weights
 
         if self._weights[0] != (shape, dtype):
             self._weights = (shape, dtype), graph_weights(shape, dtype)

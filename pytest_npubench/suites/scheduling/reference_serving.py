@@ -10,10 +10,54 @@ from pytest_npubench.serving.iteration import Executor
 from pytest_npubench.suites.scheduling.jax_serving import JaxServing
 from pytest_npubench.suites.scheduling.plan import ServingPlan
 from pytest_npubench.suites.scheduling.service import AskedExecutor, ServingService
-from pytest_npubench.suites.scheduling.torch_serving import TorchServing
 
 if TYPE_CHECKING:
     from pytest_npubench.backends.protocol import Runtime
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pytest_npubench.backends.protocol import Runtime
+    from pytest_npubench.campaign.protocol import CampaignPoint
+
+
+class TorchServing(ServingService):
+    tells_answers = True
+    _why_no_graphs = ""  # of the executor that this process made last
+
+    def executor(self, plan: ServingPlan, runtime: Runtime) -> Executor:
+        from pytest_npubench.engines.torch_moe.executor import TorchExecutor  # torch is imported where it is needed
+
+        executor = TorchExecutor(plan.shape, **_settings(plan, runtime))
+        self._why_no_graphs = executor.why_no_graphs
+        return executor
+
+    def remarks(self, plan: ServingPlan, points: Iterable[CampaignPoint]) -> Sequence[str]:
+        if not self._why_no_graphs:
+            return ()
+        return (f"{plan.key}: decode batches were launched kernel by kernel, without graphs: {self._why_no_graphs}",)
+
+    def asked_executor(self, plan: ServingPlan, runtime: Runtime) -> AskedExecutor:
+        from pytest_npubench.engines.torch_moe.probed import ProbedExecutor
+
+        return ProbedExecutor(plan.shape, **_settings(plan, runtime))
+
+    def pads_context(self, plan: ServingPlan) -> bool:
+        """torch's own attention does, and it runs wherever FlashAttention does not."""
+        return plan.spec.family == "cpu" or plan.serving.dtype == "fp32"
+
+
+def _settings(plan: ServingPlan, runtime: Runtime) -> dict[str, Any]:
+    from pytest_npubench.engines.torch_moe.decode_graphs import CudaCapture
+
+    serving, device = plan.serving, str(runtime.devices[0])
+    return {
+        "device": device,
+        "dtype": serving.dtype,
+        "kv_capacity_tokens": serving.kv_capacity_tokens,
+        "block_size_tokens": serving.block_size_tokens,
+        "make_capture": CudaCapture if plan.graphs and device.startswith("cuda") else None,
+    }
 
 
 class ReferenceServing(ServingService):

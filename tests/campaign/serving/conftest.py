@@ -22,8 +22,8 @@ from pytest_npubench.suites.scheduling import bench as bench_module
 from pytest_npubench.suites.scheduling.bench import ServingBench
 from pytest_npubench.suites.scheduling.pair import kv_tokens
 from pytest_npubench.suites.scheduling.plan import ServingPlan
+from pytest_npubench.suites.scheduling.reference_serving import TorchServing
 from pytest_npubench.suites.scheduling.spec import LoadSpec, ServingSize, ServingSpec
-from pytest_npubench.suites.scheduling.torch_serving import TorchServing
 
 SPECS = load_all([default_directory()])
 KINDS = (

@@ -27,8 +27,8 @@ from pytest_npubench.suites.scheduling.experiment import HeldTo
 from pytest_npubench.suites.scheduling.held_to import MEASURED, frozen_calibrations
 from pytest_npubench.suites.scheduling.plan import ServingPlan
 from pytest_npubench.suites.scheduling.points import DecodeSteps
+from pytest_npubench.suites.scheduling.reference_serving import TorchServing
 from pytest_npubench.suites.scheduling.spec import LoadSpec
-from pytest_npubench.suites.scheduling.torch_serving import TorchServing
 from pytest_npubench.verdict import VerdictKind
 
 from .conftest import kept, serving_plan

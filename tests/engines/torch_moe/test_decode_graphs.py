@@ -40,7 +40,7 @@ from pytest_npubench.suites.hardware_files import load_all  # noqa: E402
 from pytest_npubench.suites.protocol import Choice  # noqa: E402
 from pytest_npubench.suites.scheduling import SUITE  # noqa: E402
 from pytest_npubench.suites.scheduling.memory import GRAPH_KEYS, GRAPH_ROWS, campaign_need  # noqa: E402
-from pytest_npubench.suites.scheduling.torch_serving import TorchServing  # noqa: E402
+from pytest_npubench.suites.scheduling.reference_serving import TorchServing  # noqa: E402
 
 from .driving import whole  # noqa: E402
 from .small_shapes import QWEN_DENSE, QWEN_MOE, SHAPES  # noqa: E402

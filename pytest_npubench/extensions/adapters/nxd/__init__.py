@@ -35,7 +35,7 @@ class Nxd(EngineDescriptor):
         return "" if missing is None else why_missing(missing)
 
     def open(self, backend: Backend, devices: Sequence[Device], cache_dir: str | None) -> Runtime:
-        from pytest_npubench.extensions.adapters.nxd.runtime import NeuronRuntime
+        from pytest_npubench.extensions.adapters.nxd.opening import NeuronRuntime
 
         return NeuronRuntime(backend, devices)
 

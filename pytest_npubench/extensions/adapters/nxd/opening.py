@@ -1,4 +1,4 @@
-"""A model of NxD Inference, compiled for its buckets and loaded.
+"""A model of NxD Inference, compiled for its buckets and loaded, and the runtime of the cores that it loads on.
 
     open_model("neuronx_distributed_inference.models.llama.modeling_llama:NeuronLlamaForCausalLM", Path("llama"),
                compiled=Path("llama-neuron"), batch_size=4, seq_len=1024, enable_bucketing=True, tp_degree=2)
@@ -8,17 +8,49 @@ Nothing of NxD Inference is imported before that.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from pytest_npubench.backends.protocol import Backend, Device, Stack
 from pytest_npubench.core.clock import perf_counter
 from pytest_npubench.core.measurement import CacheState, CompileRecord
 from pytest_npubench.engines.shapes import DecoderShape
+from pytest_npubench.engines.unopened_devices import UnopenedDevices, with_software
 from pytest_npubench.errors import ConfigError, DeviceUnavailableError
 from pytest_npubench.extensions.adapters.nxd import PACKAGE, why_missing
 from pytest_npubench.extensions.adapters.nxd.interface import NeuronModel
+
+RUNTIME = ("neuronx-distributed-inference", "neuronx-distributed", "torch-neuronx", "libneuronxla")
+COMPILER = "neuronx-cc"
+SETTINGS = ("NEURON_CC_FLAGS", "NEURON_LOGICAL_NC_CONFIG", "NEURON_RT_EXEC_TIMEOUT", "XLA_FLAGS")
+"""Of the environment: what changes what is compiled, and how it runs."""
+
+
+class NeuronRuntime(UnopenedDevices):
+    """NeuronCores for NxD Inference, which opens them itself when a model is loaded."""
+
+    def __init__(self, backend: Backend, devices: Sequence[Device]) -> None:
+        super().__init__(backend, devices, "NxD Inference")
+
+    def stack(self) -> Stack:
+        parts = [f"{name} {_version(name)}" for name in RUNTIME if _version(name)]
+        return with_software(super().stack(), ", ".join(parts) or RUNTIME[0], _compiler(), SETTINGS)
+
+
+def _compiler() -> str | None:
+    version = _version(COMPILER)
+    return None if version is None else f"{COMPILER} {version}"
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,15 +5,14 @@ It owns the arena and the static unit's process.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Any
 
-from pytest_npubench.errors import DeviceUnavailableError
 from pytest_npubench.extensions.pairs.offload.experiments import experiment, name_of
 from pytest_npubench.extensions.pairs.offload.units import Figures, TechniqueBench, Units
 from pytest_npubench.extensions.pairs.partition.units.arena import SharedArena
 from pytest_npubench.extensions.pairs.partition.units.cores import pin_to
+from pytest_npubench.extensions.pairs.partition.units.torch_unit import import_torch
 from pytest_npubench.extensions.pairs.partition.units.xla_worker import XlaWorker
 
 
@@ -24,7 +23,7 @@ class OffloadHost:
     def __init__(self, arguments: Mapping[str, Any]) -> None:
         dynamic_core, self._static_core = arguments["cores"]
         pin_to(dynamic_core)
-        _one_thread()
+        import_torch()
         self._arena = SharedArena()
         self._spare_cores = tuple(arguments["spare_cores"])
         self._bench: TechniqueBench | None = None
@@ -44,12 +43,3 @@ class OffloadHost:
     def _opened(self) -> TechniqueBench:
         assert self._bench is not None, "open comes first"
         return self._bench
-
-
-def _one_thread() -> None:
-    os.environ["OMP_NUM_THREADS"] = "1"
-    try:
-        import torch
-    except ImportError as error:
-        raise DeviceUnavailableError(f"the dynamic unit needs torch (pytest-npubench[cpu]): {error}") from None
-    torch.set_num_threads(1)

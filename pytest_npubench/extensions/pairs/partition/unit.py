@@ -5,18 +5,37 @@ The GPU role takes any shape; the NPU role runs graphs compiled for one shape ea
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_npubench.errors import PartitionError
+from pytest_npubench.errors import PartitionError, UnitLostError
 from pytest_npubench.extensions.pairs.partition.matmul import Matmul, Split
 
 VISIT_S = 0.005
 MAX_RUNS = 25
+
+
+class LastWords:
+    """Remembers how a unit was lost, for all points of its campaign."""
+
+    def __init__(self) -> None:
+        self._words: str | None = None
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Wraps every use of the pair. Raises UnitLostError at once where a unit was lost before."""
+        if self._words is not None:
+            raise UnitLostError(self._words)
+        try:
+            yield
+        except UnitLostError as error:
+            self._words = str(error)
+            raise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from pytest_npubench.extensions.pairs.partition.unit import UnitPair
 from pytest_npubench.extensions.pairs.partition.units.cores import two_cores
 
 _CUDA_RUNTIMES = {
-    "cuda-host": "pytest_npubench.extensions.pairs.partition.units.cuda_host",
+    "cuda-host": "pytest_npubench.extensions.pairs.partition.units.host_units",
     "cuda-streams": "pytest_npubench.extensions.pairs.partition.units.cuda_streams",
     "cuda-devices": "pytest_npubench.extensions.pairs.partition.units.cuda_streams",
 }

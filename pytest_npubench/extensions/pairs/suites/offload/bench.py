@@ -8,9 +8,9 @@ from pytest_npubench.backends.protocol import Runtime
 from pytest_npubench.campaign.visits import Round
 from pytest_npubench.core.clock import perf_counter
 from pytest_npubench.errors import DeviceUnavailableError
-from pytest_npubench.extensions.pairs.lost_unit import LastWords
 from pytest_npubench.extensions.pairs.offload.pair import OffloadPair
 from pytest_npubench.extensions.pairs.offload.units import Figures, OffloadPoint
+from pytest_npubench.extensions.pairs.partition.unit import LastWords
 from pytest_npubench.extensions.pairs.suites.offload.plan import OffloadPlan
 
 PAIR = "host"  # the one pair that runs kernels of other kinds than a matrix multiplication

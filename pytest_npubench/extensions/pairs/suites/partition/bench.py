@@ -13,12 +13,12 @@ from pytest_npubench.campaign.rounds import failure_reason
 from pytest_npubench.campaign.visits import Round, Visit
 from pytest_npubench.core.clock import perf_counter
 from pytest_npubench.errors import MeasurementError, PartitionError
-from pytest_npubench.extensions.pairs.lost_unit import LastWords
 from pytest_npubench.extensions.pairs.partition.matmul import Matmul, Split
 from pytest_npubench.extensions.pairs.partition.output_check import check_split_computes, exact_product
 from pytest_npubench.extensions.pairs.partition.profile import PartitionProfile
 from pytest_npubench.extensions.pairs.partition.profiler import measure_profile
 from pytest_npubench.extensions.pairs.partition.solver import solve
+from pytest_npubench.extensions.pairs.partition.unit import LastWords
 from pytest_npubench.extensions.pairs.partition.units import open_pair
 from pytest_npubench.extensions.pairs.suites.partition.plan import PartitionPlan
 from pytest_npubench.extensions.pairs.suites.partition.points import OpenPair, PairPoint

@@ -8,9 +8,9 @@ import pytest
 
 from extensions.pairs.partition.fake_pair import gpu_time_s, npu_time_s
 from pytest_npubench.errors import DeviceUnavailableError, MeasurementError, UnitLostError
-from pytest_npubench.extensions.pairs.lost_unit import LastWords
 from pytest_npubench.extensions.pairs.partition.matmul import GPU, NPU, Matmul, Split, alone, row_split
 from pytest_npubench.extensions.pairs.partition.strategies import all_splits
+from pytest_npubench.extensions.pairs.partition.unit import LastWords
 from pytest_npubench.extensions.pairs.suites.partition import bench as bench_module
 from pytest_npubench.extensions.pairs.suites.partition.bench import PartitionBench
 from pytest_npubench.extensions.pairs.suites.partition.decisions import decision_points
