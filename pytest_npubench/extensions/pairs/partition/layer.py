@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from pytest_npubench.core.measurement import Phase
 from pytest_npubench.errors import PartitionError
 from pytest_npubench.extensions.pairs.partition.matmul import GPU, Matmul, Split, alone, check_split
+from pytest_npubench.extensions.pairs.partition.number_formats import FP32
 from pytest_npubench.extensions.pairs.partition.output_check import exact_product
 from pytest_npubench.extensions.pairs.partition.unit import SplitTiming, UnitPair
 
@@ -49,6 +50,7 @@ class LayerShape:
     head_dim: int
     intermediate: int
     rope_theta: float = 10000.0
+    dtype: str = FP32
 
     def matmul(self, name: str, tokens: int) -> Matmul:
         """Returns the operator of this name (OPERATORS) at so many tokens; KeyError on another name."""
@@ -64,7 +66,7 @@ class LayerShape:
             "ffn_gate_up": (2 * self.intermediate, self.hidden),
             "ffn_down": (self.hidden, self.intermediate),
         }[name]
-        return Matmul(name=f"layer.{name}", rows=rows, cols=cols, tokens=tokens)
+        return Matmul(name=f"layer.{name}", rows=rows, cols=cols, tokens=tokens, dtype=self.dtype)
 
 
 def stages_of(splits: Mapping[str, Split]) -> tuple[tuple[str, ...], ...]:
@@ -107,7 +109,7 @@ class LayerTiming:
 
 
 class LayerPair(UnitPair, Protocol):
-    """A pair whose process can run a layer: the host pair."""
+    """A pair whose process can run a layer: the host's, and two streams of one CUDA device."""
 
     def call(self, method: str, *arguments: object, **keywords: object) -> Any: ...
 
@@ -115,7 +117,7 @@ class LayerPair(UnitPair, Protocol):
 
 
 class DecoderLayer:
-    """A seeded layer in fp32, loaded on a pair. `splits` by operator name; operators it does not name run on the
+    """A seeded layer, loaded on a pair. `splits` by operator name; operators it does not name run on the
     dynamic unit alone. One layer at a time is loaded on a pair; `unload` of the pair forgets it.
 
     Raises PartitionError on an operator, split or shape that cannot be, and on a pair that runs no layers.
@@ -175,7 +177,7 @@ class DecoderLayer:
 
     def output(self) -> NDArray[np.float32]:
         """[num_tokens, hidden] of the last pass."""
-        return self._pair.view(OUTPUT)
+        return self._pair.view(self._pair.call("layer_output"))
 
     def operands(self) -> dict[str, NDArray[np.float32]]:
         """Copies of what the layer is made of: hidden [num_tokens, H]; norms [2, H], less 1; cache [2 (key, value), KV

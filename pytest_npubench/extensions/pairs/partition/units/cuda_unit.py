@@ -2,15 +2,18 @@
 
 Weights stay on the device. A run brings the activation there from pinned memory, multiplies and brings the result back
 to pinned memory, all on the stream; once the stream is waited for, the result is copied into the arena (T_copy). Of
-units that share a device, activation and result stay there: who reads the result calls `fetch` first.
+units that share a device, activation and result stay there: who reads the result calls `fetch` first. There a decoder
+layer's operators read and write the same tensors.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pytest_npubench.core.clock import perf_counter
 from pytest_npubench.errors import PartitionError
@@ -34,14 +37,17 @@ class CudaProduct:
         self._host_activation = tensor_of(torch, np.ascontiguousarray(arrays.activation)).pin_memory()
         dtype, shape = self._output.dtype, (arrays.weight.shape[0], arrays.activation.shape[0])
         self._host_result = torch.empty(shape, dtype=dtype, pin_memory=True)
+        shared: Callable[[NDArray[Any]], Any] = (lambda _: None) if unfetched is None else unfetched.shared
+        activation, self._shared = shared(arrays.activation), shared(arrays.output)
         with stream.entered():
             self._weight = tensor_of(torch, np.ascontiguousarray(arrays.weight)).to(stream.device)
             self._scales = None
             if arrays.scales is not None:
                 self._weight = torch.ops.aten._convert_weight_to_int4pack(self._weight, INNER_K_TILES)
                 self._scales = scales_and_zeros(torch, arrays.scales).to(stream.device)
-            self._activation = self._host_activation.to(stream.device)
-            self._result = torch.empty(shape, dtype=dtype, device=stream.device)
+            self._activation = self._host_activation.to(stream.device) if activation is None else activation
+            is_whole = self._shared is not None and self._shared.shape == shape
+            self._result: Any = self._shared if is_whole else torch.empty(shape, dtype=dtype, device=stream.device)
         stream.stream.synchronize()
 
     def work(self) -> None:
@@ -53,6 +59,8 @@ class CudaProduct:
         else:
             product = torch.ops.aten._weight_int4pack_mm(self._activation, self._weight, GROUP, self._scales)
             self._result.copy_(product.T)
+        if self._shared is not None and self._shared is not self._result:
+            self._shared.copy_(self._result[:, : self._shared.shape[1]])
         if self._unfetched is None:
             self._host_result.copy_(self._result, non_blocking=True)
 
@@ -68,15 +76,33 @@ class CudaProduct:
             self._unfetched[self] = None
 
     def fetch(self) -> None:
-        """Copies the result into the arena and leaves NaN on the device, so that what the next run leaves out shows."""
+        """Copies the result into the arena."""
         with self._stream.entered():
             self._output.copy_(self._result[:, : self._output.shape[1]])
+        self._stream.stream.synchronize()
+
+    def spoil(self) -> None:
+        """Leaves NaN on the device, so that what the next run leaves out shows."""
+        with self._stream.entered():
             self._result.fill_(float("nan"))
         self._stream.stream.synchronize()
 
 
-Unfetched = dict[CudaProduct, None]
-"""Parts whose results are on the device only, those that ran last at the end."""
+class Unfetched(dict[CudaProduct, None]):
+    """Parts whose results are on the device only, those that ran last at the end; and the arrays of the arena that a
+    decoder layer has there as tensors, by the addresses at which they begin."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tensors: dict[int, tuple[NDArray[Any], Any]] = {}
+
+    def shared(self, part: NDArray[Any]) -> Any:
+        """Returns what the device has of a part of an array, None where it has nothing of it."""
+        for start, (array, tensor) in self.tensors.items():
+            if 0 <= (offset := part.ctypes.data - start) < array.nbytes:
+                steps = [step // part.itemsize for step in part.strides]
+                return tensor.as_strided(part.shape, steps, offset // part.itemsize)
+        return None
 
 
 class CudaUnit:
@@ -99,11 +125,11 @@ class CudaUnit:
         self.torch = torch
         self.name = f"{torch.cuda.get_device_name(device)} (cuda:{device}{share}), eager"
         self.copy_s = 0.0
-        self._stream, self._unfetched = CudaStream(torch, device, timeout_s, stream), unfetched
+        self._stream, self.unfetched = CudaStream(torch, device, timeout_s, stream), unfetched
         self.cache_bytes = self._stream.cache_bytes
 
     def prepare(self, arrays: PartArrays) -> Callable[[], object]:
-        return CudaProduct(self._stream, arrays, self._unfetched)
+        return CudaProduct(self._stream, arrays, self.unfetched)
 
     def run(self, runs: Sequence[Callable[[], object]], mechanism: str) -> float | None:
         """runs: what `prepare` returned."""
@@ -123,9 +149,31 @@ class CudaUnit:
 
     def fetch(self) -> None:
         """Brings what stayed on the device into the arena, of both units."""
-        for product in tuple(self._unfetched or ()):
+        products = tuple(self.unfetched or ())
+        for product in products:
             product.fetch()
-        (self._unfetched or {}).clear()
+        for product in products:  # only now: they may have parts of one tensor
+            product.spoil()
+        (self.unfetched or {}).clear()
+
+    def tensor(self, array: NDArray[Any]) -> Any:
+        """Returns the tensor that stands for an array of the arena on the device that both units share."""
+        assert self.unfetched is not None
+        if array.ctypes.data not in self.unfetched.tensors:
+            with self._stream.entered():
+                tensor = tensor_of(self.torch, array).to(self._stream.device, copy=True)
+            self.unfetched.tensors[array.ctypes.data] = array, tensor
+        return self.unfetched.tensors[array.ctypes.data][1]
+
+    @contextmanager
+    def steps(self, before: CudaGraphUnit) -> Iterator[None]:
+        """A context for torch's work on this unit, behind which the other unit's next work comes."""
+        with self._stream.entered():
+            yield
+        before.follow(self._stream)
+
+    def finish(self) -> None:
+        self._stream.stream.synchronize()
 
     def round_trips_s(self, mechanism: str, num_trips: int) -> tuple[float, ...]:
         return self._stream.round_trips_s(mechanism, num_trips)
@@ -178,6 +226,10 @@ class CudaGraphUnit:
 
     def forget(self) -> None:
         self._graphs.clear()
+
+    def follow(self, stream: CudaStream) -> None:
+        """What is submitted from now on runs behind what is on another stream of the device."""
+        self._stream.stream.wait_stream(stream.stream)
 
     def arm(self, mechanism: str) -> None:
         """A device is always listening."""

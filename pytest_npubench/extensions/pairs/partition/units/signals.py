@@ -15,7 +15,7 @@ import os
 import select
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from pytest_npubench.core.clock import perf_counter
 from pytest_npubench.errors import RegistryError
@@ -28,9 +28,9 @@ _SLICE_MS = 100
 _barrier = threading.Lock()
 
 
-def check_mechanism(mechanism: str) -> None:
-    if mechanism not in MECHANISMS:
-        raise RegistryError(f"no synchronisation {mechanism!r}; there are {', '.join(MECHANISMS)}")
+def check_mechanism(mechanism: str, among: Sequence[str] = MECHANISMS) -> None:
+    if mechanism not in among:
+        raise RegistryError(f"no synchronisation {mechanism!r}; there are {', '.join(among)}")
 
 
 def fence() -> None:

@@ -5,16 +5,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
-from pytest_npubench.errors import MeasurementError  # noqa: E402
+from pytest_npubench.errors import MeasurementError, PartitionError, RegistryError  # noqa: E402
+from pytest_npubench.extensions.pairs.partition.layer import DecoderLayer  # noqa: E402
 from pytest_npubench.extensions.pairs.partition.matmul import Matmul, Split  # noqa: E402
 from pytest_npubench.extensions.pairs.partition.output_check import check_split_computes, exact_product  # noqa: E402
 from pytest_npubench.extensions.pairs.partition.units import cuda_stream, cuda_streams, cuda_unit  # noqa: E402
@@ -22,6 +25,7 @@ from pytest_npubench.extensions.pairs.partition.units.arena import SharedArena  
 from pytest_npubench.extensions.pairs.partition.units.host_pair import HostPair  # noqa: E402
 
 from .processes import rows_shared  # noqa: E402
+from .test_layer import CASES, FUSED, SHAPE, expected, splits_of  # noqa: E402
 
 MATMUL = Matmul(name="ffn_up", rows=24, cols=40, tokens=5, dtype="bf16")
 SHARED = rows_shared(MATMUL, 8, padded_tokens=16)
@@ -57,8 +61,11 @@ class FakeTorch:
             graphs.append(Graph())
             return graphs[-1]
 
+        self.waits: list[Any] = []
         self.cuda = SimpleNamespace(
-            Stream=lambda device: SimpleNamespace(synchronize=lambda: None, query=lambda: True, cuda_stream=0),
+            Stream=lambda device: SimpleNamespace(
+                synchronize=lambda: None, query=lambda: True, cuda_stream=0, wait_stream=self.waits.append
+            ),
             stream=lambda stream: nullcontext(),
             Event=Event,
             CUDAGraph=graph,
@@ -145,3 +152,48 @@ def test_libraries_start_before_the_first_graph_is_timed(monkeypatch: pytest.Mon
         pair.load(MATMUL, [split])
         pair.run(MATMUL, split)
         assert began[:2] == [1, 2]
+
+
+@pytest.mark.parametrize(("names", "num_tokens", "context"), CASES)
+def test_a_layer_stays_on_the_device_and_computes_what_the_formulas_say(
+    names: tuple[str, ...], num_tokens: int, context: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(monkeypatch, "cuda-streams") as (pair, _):
+        splits = splits_of(names, num_tokens)
+        layer = DecoderLayer(pair, SHAPE, splits=splits, num_tokens=num_tokens, context=context)
+        reference = expected(SHAPE, layer.operands(), context)
+        for mechanism in pair.mechanisms:
+            layer.run(mechanism=mechanism)
+            np.testing.assert_allclose(layer.output(), reference, rtol=1e-3, atol=1e-4)
+        layer.run_alone()
+        np.testing.assert_allclose(layer.output(), reference, rtol=1e-3, atol=1e-4)
+        layer.check()
+        layer.run()
+        layer.check()
+        with pytest.raises(RegistryError, match="no synchronisation 'pipe'; there are flag, event, stream, callback"):
+            layer.run(mechanism="pipe")
+
+
+def test_a_layer_s_graphs_wait_for_the_steps_before_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In each of the four stages and behind the last; an operator without padding copies nothing at all."""
+    with opened(monkeypatch, "cuda-streams") as (pair, graphs):
+        layer = DecoderLayer(pair, replace(SHAPE, dtype="bf16"), splits=splits_of(FUSED, 8), num_tokens=8)
+        layer.check()
+        units = pair.call("__getattribute__", "_gpu"), pair.call("__getattribute__", "torch")
+        stream, waits = units[0]._stream.stream, units[1].waits
+        waits.clear()
+        layer.run()
+        assert waits == [stream] * 5
+        operations = [function for graph in graphs[1:] for function, _, _ in graph.operations]
+        assert torch.ops.aten.copy_.default not in operations
+        monkeypatch.setattr(cuda_unit.CudaProduct, "work", lambda self: None)
+        with pytest.raises(MeasurementError, match="of the gpu's"):
+            layer.check()
+
+
+def test_a_layer_on_two_devices_says_what_it_wants(monkeypatch: pytest.MonkeyPatch) -> None:
+    with (
+        opened(monkeypatch, "cuda-devices") as (pair, _),
+        pytest.raises(PartitionError, match="units that share memory"),
+    ):
+        DecoderLayer(pair, SHAPE, splits={}, num_tokens=1)

@@ -86,7 +86,7 @@ class AblationPoint(PairPoint):
         )
 
     def _layer(self, opened: OpenPair) -> DecoderLayer:
-        shape = layer_shape(opened.plan.model)
+        shape = layer_shape(opened.plan)
         splits = {name: self.split(shape.matmul(name, self.tokens), opened.plan.options) for name in OPERATORS}
         return DecoderLayer(opened.units, shape, splits=splits, num_tokens=self.tokens)
 
@@ -126,7 +126,7 @@ class AblationKind(PartitionExperiment):
     name = "ablation"
 
     def axes(self, plan: PartitionPlan) -> Iterable[Axes]:
-        return ((),) if plan.pair == HOST else ()
+        return ((),) if plan.pair == HOST else ()  # a CUDA graph multiplies in one order and shape
 
     def points(self, case: Case, plan: PartitionPlan) -> tuple[AblationPoint, ...]:
         tokens = max(2, plan.partition.standard_sizes[-1] - plan.partition.tile + 1)

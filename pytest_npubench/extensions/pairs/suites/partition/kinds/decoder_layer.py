@@ -27,16 +27,17 @@ from pytest_npubench.extensions.pairs.suites.partition.points import COLD, OpenP
 from pytest_npubench.verdict import judge_gates
 from pytest_npubench.verdict.result import Judgement
 
-HOST = "host"  # the pair that runs decoder layers
+HOST = "host"
+PAIRS = (HOST, "cuda-streams")  # that run decoder layers: their units share memory
 OPERATORS = ("attention_qkv", "attention_output", "ffn_gate_up", "ffn_down")
 NUM_KV_HEADS = 8  # of every model that there are weight shapes of
 NUM_RUNS = 5
 ARMS = ("decided", "whole", "npu")
 
 
-def layer_shape(model: str) -> LayerShape:
+def layer_shape(plan: PartitionPlan) -> LayerShape:
     """Raises RegistryError on an unknown model."""
-    shapes = {shape.name: shape for shape in operators(model)}
+    shapes = {shape.name: shape for shape in operators(plan.model)}
     hidden, head_dim = shapes["attention_q"].cols, shapes["attention_k"].rows // NUM_KV_HEADS
     return LayerShape(
         hidden=hidden,
@@ -44,6 +45,7 @@ def layer_shape(model: str) -> LayerShape:
         num_kv_heads=NUM_KV_HEADS,
         head_dim=head_dim,
         intermediate=shapes["ffn_down"].cols,
+        dtype=plan.partition.dtype,
     )
 
 
@@ -92,7 +94,7 @@ class LayerPoint(PairPoint):
         return LayerVisit(**dict(zip(names, seconds, strict=True)))
 
     def _matmuls(self, plan: PartitionPlan) -> dict[str, Matmul]:
-        shape = layer_shape(plan.model)
+        shape = layer_shape(plan)
         return {name: shape.matmul(name, self.tokens) for name in OPERATORS}
 
     def _arms(self, opened: OpenPair) -> tuple[Mapping[str, Split], ...]:
@@ -107,7 +109,7 @@ class LayerPoint(PairPoint):
         )
 
     def _layer(self, opened: OpenPair, splits: Mapping[str, Split]) -> DecoderLayer:
-        shape = layer_shape(opened.plan.model)
+        shape = layer_shape(opened.plan)
         return DecoderLayer(opened.units, shape, splits=splits, num_tokens=self.tokens, context=self.context)
 
     def _pass_s(self, opened: OpenPair, splits: Mapping[str, Split]) -> tuple[float, float, float]:
@@ -150,7 +152,7 @@ class DecoderLayerKind(PartitionExperiment):
     name = "decoder_layer"
 
     def axes(self, plan: PartitionPlan) -> Iterable[Axes]:
-        return ((("phase", "prefill"),), (("phase", "decode"),)) if plan.pair == HOST else ()
+        return ((("phase", "prefill"),), (("phase", "decode"),)) if plan.pair in PAIRS else ()
 
     def points(self, case: Case, plan: PartitionPlan) -> tuple[LayerPoint]:
         longest = plan.partition.standard_sizes[-1]
