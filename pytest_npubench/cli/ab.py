@@ -38,7 +38,7 @@ def add_parser(commands: Commands, about: str) -> None:
         "--keep", metavar="DIR", type=Path, help="keep journals and logs there; what it holds is not run again"
     )
     add_gate_options(parser)
-    parser.add_argument("arguments", metavar="ARGUMENT", nargs="+", help="after --: what pytest is to run")
+    parser.add_argument("arguments", metavar="PYTEST_ARGUMENT", nargs="+", help="after --: what pytest is to run")
 
     def checked(arguments: argparse.Namespace) -> int:
         if [bool(arguments.env_a), bool(arguments.env_b)] != 2 * [arguments.commits is None]:

@@ -53,7 +53,7 @@ def add_parser(commands: Commands, about: str) -> None:
     )
     add_judging_options(parser)
     add_json_option(parser)
-    parser.add_argument("arguments", metavar="ARGUMENT", nargs="+", help="after --: what pytest is to run")
+    parser.add_argument("arguments", metavar="PYTEST_ARGUMENT", nargs="+", help="after --: what pytest is to run")
     parser.set_defaults(run=run)
 
 

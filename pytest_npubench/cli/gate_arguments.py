@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 from pytest_npubench.cli.arguments import number, print_document
 from pytest_npubench.cli.plain_streams import print_styled
 from pytest_npubench.core.regular_file import replace_text
+from pytest_npubench.core.run_folders import RunFolders
 
 if TYPE_CHECKING:
     from pytest_npubench.comparison.outcome import Comparison
 
-MARGIN = 0.01
+MARGIN = "0.01"
 Q = 0.05
 INCONCLUSIVE_SHARE = 0.5
 
@@ -25,8 +26,8 @@ def add_judging_options(parser: argparse.ArgumentParser) -> None:
         "--margin",
         metavar="FRACTION",
         type=_margin,
-        default=MARGIN,
-        help="a change up to this does not matter (default: 0.01)",
+        default="",
+        help="a change up to this does not matter (default: that of runs here, 0.01 unless set)",
     )
     parser.add_argument(
         "--q", metavar="FRACTION", type=_q, default=Q, help="share of false alarms among the alarms (default: 0.05)"
@@ -65,7 +66,9 @@ def print_comparison(comparison: Comparison, arguments: argparse.Namespace) -> i
 
 
 def _margin(text: str) -> float:
-    return number(text, "a fraction from 0 to below 1, such as 0.01", lambda value: 0 <= value < 1)
+    setting = None if text else RunFolders.here().margin
+    want = f"a fraction from 0 to below 1, such as 0.01{', in the settings of runs here' if setting else ''}"
+    return number(text or setting or MARGIN, want, lambda value: 0 <= value < 1)
 
 
 def _q(text: str) -> float:

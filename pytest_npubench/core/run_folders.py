@@ -1,4 +1,4 @@
-"""Where the runs of a folder keep baselines, journal and history, for the commands beside them: one setting for both.
+"""Where the runs of a folder keep baselines, journal and history, and their margin, for the commands beside them.
 
 As in a run, [tool.npubench] of the root's pyproject.toml comes after the ini file's keys, and these after options in
 its `addopts` and in PYTEST_ADDOPTS. The root is pytest's.
@@ -21,18 +21,19 @@ from pytest_npubench.errors import ConfigError
 from pytest_npubench.plain_text import plain
 
 DEFAULT_BASELINES = "baselines"
-NAMES = ("baselines", "journal", "hardware", "history")
+NAMES = ("baselines", "journal", "hardware", "history", "margin")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFolders:
     """Absolute paths. hardware: the folder of further hardware files, and history: its address as it is written, where
-    a setting names one."""
+    a setting names one, and so margin."""
 
     baselines: Path
     journal: Path
     hardware: Path | None
     history: str | None = field(repr=False)  # it may hold a password
+    margin: str | None
 
     @classmethod
     def of(cls, root: Path, here: Path, values: Mapping[str, str | None]) -> RunFolders:
@@ -43,6 +44,7 @@ class RunFolders:
             journal=here / journal if journal else root / ".npubench" / "journal.jsonl",
             hardware=here / hardware if hardware else None,
             history=values["history"],
+            margin=values["margin"],
         )
 
     @classmethod
@@ -65,10 +67,8 @@ class RunFolders:
             options = _options(keys.get("addopts", ""))
         except (pytest.UsageError, ValueError) as error:
             raise ConfigError(plain(f"settings of runs in {here}: {error}")) from None
-        sources = ({name: keys.get(f"npubench_{name}") for name in NAMES}, table)
-        values = {
-            name: options[name] or next(filter(None, (source.get(name) for source in sources)), None) for name in NAMES
-        }
+        written = {name: keys.get(f"npubench_{name}") or str(table.get(name, "")) or None for name in NAMES}
+        values = {name: options[name] or written[name] for name in NAMES}
         return cls.of(root, here, values)
 
 

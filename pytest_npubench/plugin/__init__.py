@@ -209,7 +209,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
     """How long the night will be; a quick run is soon over."""
     campaigns = vars(_session(config)).get("campaigns") if _SESSION in config.stash else None
-    return [campaigns.estimate] if campaigns and _session(config).settings.profile != "quick" else []
+    if campaigns is None or _session(config).settings.profile == "quick":
+        return []
+    return list(filter(None, [campaigns.estimate]))
 
 
 def _select(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -7,7 +7,7 @@ of many campaigns and tests would else wait --npubench-lock-timeout for each of 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -87,7 +87,7 @@ class Workbench:
     """What campaigns use of a run. `release()` closes the devices that this process has open. `visible(devices,
     framework)`: the environment in which a process sees these devices alone. `note(text)`: about the run as a whole.
     `resume`: what the journal held before may be taken over.
-    known_s: seconds that campaigns took before, by key.
+    known_s: seconds that campaigns and own cases took before, by key.
     lock_timeout_s: for a device that is in use, below 0 for ever; `busy`: those that were waited for in vain."""
 
     config: pytest.Config
@@ -114,6 +114,8 @@ class Campaigns:
         self._judged: dict[CampaignKey, Mapping[str, Judgement] | NpubenchError] = {}
         self._fingerprints: dict[tuple[Devices, str], Fingerprint] = {}
         self._frozen: dict[CampaignKey, Mapping[str, FrozenWorkload]] = {}
+        self.own_cases: Set[str] = frozenset()
+        """Keys of the user's own cases, which belong to no campaign."""
         self.spent_s = 0.0
         """Seconds that campaigns took so far, which no case's own time has."""
 
@@ -131,7 +133,9 @@ class Campaigns:
 
     @property
     def estimate(self) -> str:
-        """What the run takes, before anything is measured."""
+        """What the run takes, before anything is measured. Own cases count by what earlier runs took; empty where there
+        is nothing to go by."""
+        own_s = [self._workbench.known_s[key] for key in self.own_cases if key in self._workbench.known_s]
         num_known = sum(name in self._workbench.known_s for name, _ in self._members)
         by_budget = f"{'its budget' if len(self._members) - num_known == 1 else 'their budgets'}, without compiling"
         before = "as in earlier runs, with what they compiled"
@@ -141,7 +145,12 @@ class Campaigns:
             why = f": {num_known} {before}; {len(self._members) - num_known} by {by_budget}"
         else:
             why = f" by {by_budget}"
-        return f"npubench: {counted(len(self._members), 'campaign')}, about {duration(self.remaining_s)}{why}"
+        counts = {"campaign": len(self._members), "own case": len(own_s)}
+        what = [counted(number, noun) for noun, number in counts.items() if number]
+        if uncounted := len(self.own_cases) - len(own_s):
+            why += f"; {counted(uncounted, 'own case')} not counted"
+        seconds = self.remaining_s + sum(own_s)
+        return f"npubench: {' and '.join(what)}, about {duration(seconds)}{why}" if what else ""
 
     def fingerprint(self, plan: CampaignPlan, devices: Devices) -> str | None:
         """The digest of the stack that measures a plan, None where no child has opened the devices yet."""

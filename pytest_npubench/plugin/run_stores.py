@@ -143,11 +143,13 @@ class RunStores:
         return known_durations(journal)
 
     def campaign_durations(self) -> Mapping[str, float]:
-        """Campaign -> the seconds that it took in earlier runs of this profile that the journal has."""
+        """Campaign or own case -> the seconds that it took in earlier runs of this profile that the journal has."""
         from pytest_npubench.campaign.sharding import known_durations
 
         profile = self._settings.profile
-        return known_durations(self._before, group=lambda record: record.get("campaign") or "", profile=profile)
+        return known_durations(
+            self._before, group=lambda record: record.get("campaign") or record["case"], profile=profile
+        )
 
     def close(self, exit_status: int, records: Sequence[Mapping[str, Any]], failed_tests: Sequence[str] = ()) -> None:
         """Write the last record of the journal. `failed_tests` are node ids of tests that measured no case."""

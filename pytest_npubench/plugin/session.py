@@ -200,6 +200,8 @@ class BenchSession:
         for item, expanded in members:
             test = runs_again(item, item.stash[NODE_ID]).partition("[")[0]
             self.campaigns.add(expanded, test, item.stash[DEVICES])
+        if self.num_cases and self.settings.profile != "quick":
+            self.campaigns.own_cases = {key for key, _ in collected} - {expanded.case.key for _, expanded in members}
 
     @cached_property
     def campaigns(self) -> Campaigns:

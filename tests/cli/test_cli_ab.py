@@ -304,7 +304,7 @@ def test_the_real_environment_of_these_tests_has_the_plugin() -> None:
     [
         (["--", "suites/"], "want both of --env-a and --env-b, or --commits"),
         (["--env-a", "x", "--commits", "a..b", "--", "s"], "want both of --env-a and --env-b, or --commits"),
-        (["--env-a", "x", "--env-b", "y"], "required: ARGUMENT"),
+        (["--env-a", "x", "--env-b", "y"], "required: PYTEST_ARGUMENT"),
         (["--env-a", "x", "--env-b", "y", "--pairs", "0", "--", "s"], "'0': want a whole number"),
         (["--env-a", "x", "--env-b", "y", "--cooldown", "-1", "--", "s"], "'-1': want seconds, 0 to 31536000"),
     ],

@@ -47,6 +47,20 @@ def both(tmp_path: Path) -> Path:
     return path
 
 
+def test_the_margin_is_that_of_runs_here_unless_another_is_named(
+    call: Run, old: Path, new: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    settings = tmp_path / "pyproject.toml"
+    settings.write_text("[tool.pytest.ini_options]\n[tool.npubench]\nmargin = 0.2\n", encoding="utf-8")
+    assert call("compare", old, new).status == 0
+    assert call("compare", old, new, "--margin", 0.01).status == 1
+    settings.write_text("[tool.pytest.ini_options]\n[tool.npubench]\nmargin = 20\n", encoding="utf-8")
+    assert "--margin: '20': want a fraction from 0 to below 1, such as 0.01, in the settings of" in call(
+        "compare", old, new
+    ).err.replace("\n", " ")
+
+
 def test_a_regression_is_exit_status_1_and_is_said(call: Run, old: Path, new: Path) -> None:
     answer = call("compare", old, new)
     assert (answer.status, answer.err) == (1, "")

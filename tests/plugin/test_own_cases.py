@@ -378,3 +378,22 @@ def test_a_test_that_is_ended_by_its_timeout_is_invalid_and_tracebacks_have_no_f
     assert "ended: invalid: ended while it was measured: Timeout (>0.1s) from pytest-timeout." in text
     assert "ValueError: a wrong answer" in text
     assert "pytest_npubench/" not in text.partition("= npubench =")[0]
+
+
+def test_before_a_long_run_own_cases_count_by_what_they_took(tmp_path):
+    project = make_project(tmp_path)
+    project.fake()
+    test = "import pytest\n\n\n@pytest.mark.openvino\ndef test_{}(npubench):\n    npubench(len, ())\n"
+    project.write("test_first.py", test.format("first"))
+    first = project.run("test_first.py", "--npubench-profile=nightly")
+    assert not [line for line in first.outlines if line.startswith("npubench: ")]
+    project.write("test_second.py", test.format("second"))
+    two = ("test_first.py", "test_second.py", "test_profile.py")
+    said = [project.run(*paths, "-k", "first or second or fake", "--npubench-profile=nightly") for paths in (two, two)]
+    (line,), (again,) = ([line for line in run.outlines if line.startswith("npubench: ")] for run in said)
+    assert re.fullmatch(
+        "npubench: 1 campaign and 1 own case, about .* by its budget, without compiling; 1 own case not counted", line
+    )
+    assert re.fullmatch(
+        "npubench: 1 campaign and 2 own cases, about .* as in earlier runs, with what they compiled", again
+    )

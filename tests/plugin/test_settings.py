@@ -66,10 +66,15 @@ def test_paths_are_the_callers_on_the_command_line_and_the_roots_for_baselines(s
     ("ini", "table", "environment"),
     [
         ("", "", ""),
-        ("", '[tool.npubench]\nbaselines = "b"\njournal = "j.jsonl"\nhardware = "hw"\n', ""),
+        ("", '[tool.npubench]\nbaselines = "b"\njournal = "j.jsonl"\nhardware = "hw"\nmargin = 0.0\n', ""),
+        ("npubench_margin = 0.03\n", "[tool.npubench]\nmargin = 0.02\n", ""),
         ("npubench_baselines = b\nnpubench_hardware = hw\n", '[tool.npubench]\nbaselines = "no"\njournal = "j"\n', ""),
         ("addopts = --npubench-baselines b --npubench-journal='a b'\nnpubench_baselines = no\n", "", ""),
-        ("addopts = -q --npubench-baselines=no\n", "", "--npubench-baselines=b --npubench-hardware=hw"),
+        (
+            "addopts = -q --npubench-baselines=no\n",
+            "",
+            "--npubench-baselines=b --npubench-hardware=hw --npubench-margin 0.2",
+        ),
     ],
 )
 @pytest.mark.parametrize("folder", [".", "below"])
@@ -83,6 +88,7 @@ def test_commands_find_the_folders_of_runs(settings, pytester, monkeypatch, ini,
     monkeypatch.chdir(pytester.path / folder)
     run, commands = Settings.from_pytest_config(pytester.parseconfig()), RunFolders.here()
     assert (commands.baselines, commands.journal, commands.hardware) == (run.baselines, run.journal, run.hardware)
+    assert float(commands.margin or 0.01) == run.margin
     assert short_path(run.baselines) == Path("../" * (folder != "."), run.baselines.name)
 
 
