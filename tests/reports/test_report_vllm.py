@@ -120,7 +120,7 @@ def test_the_comparison_says_whose_it_is_and_what_was_attained():
     assert line.startswith(
         "layered / chunked: expert bytes -68 %, mean TTFT -40 %, SLO attainment 96 % against 83 %, at"
     )
-    assert line.endswith("small-moe, 3 blocks, vLLM)")
+    assert line.endswith("small-moe, geometric mean of 3 blocks, vLLM)")
     (ours,) = lines(Cases.read([case_record("expert_loads", LOADS, metrics=measured)]))
     assert "vLLM" not in ours
     assert "attainment" not in ours

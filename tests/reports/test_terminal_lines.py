@@ -14,11 +14,11 @@ from .served import LOADS, case_record, policy_record, ratios, served_records
 
 LAYERED = [
     "layered / chunked: expert bytes -38 %, mean TTFT -45 %, mean TBT -17 %, mean E2E -39 %,",
-    "  at 0.853 req/s (layered-arxiv-div32, small-moe, 3 blocks)",
+    "  at 0.853 req/s (layered-arxiv-div32, small-moe, geometric mean of 3 blocks)",
 ]
 DENSE = [
     "dense control, layered / chunked: mean TTFT +12 %, mean TBT +0 %, mean E2E +10 %, at 0.853 req/s",
-    "  (layered-arxiv-div32, small-dense, 3 blocks)",
+    "  (layered-arxiv-div32, small-dense, geometric mean of 3 blocks)",
 ]
 
 
@@ -51,7 +51,7 @@ def test_changes_are_rounded_to_whole_percents(ratio: float, shown: str) -> None
 def test_another_device_is_named_and_an_unmeasured_case_has_no_line() -> None:
     record = case_record("expert_loads", LOADS, metrics=ratios(ttft_ratio=0.5), device="cuda:1")
     (line,) = lines(Cases.read([record]))
-    assert line.endswith("(layered-arxiv-div32, small-moe, 3 blocks, cuda:1)")
+    assert line.endswith("(layered-arxiv-div32, small-moe, geometric mean of 3 blocks, cuda:1)")
     assert lines(Cases.read([case_record("expert_loads")])) == []
 
 

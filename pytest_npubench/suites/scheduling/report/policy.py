@@ -106,10 +106,10 @@ Served = tuple[PolicyDetail, ServedFigure]
 """A policy, and its figure under a load."""
 
 
-def policy_charts(loads: Sequence[ServedLoad]) -> list[Chart]:
-    """Mean TTFT and mean TBT by policy, bars of all loads together."""
+def policy_charts(loads: Sequence[ServedLoad], answer: str) -> list[Chart]:
+    """Mean TTFT, with the answer that its picture stands beside, and mean TBT by policy, bars of all loads together."""
     charts = (
-        _bar_chart("Mean TTFT by policy", "ttft_mean_s", SERVED_TTFT, loads),
+        _bar_chart("Mean TTFT by policy", "ttft_mean_s", SERVED_TTFT, loads, answer),
         _bar_chart("Mean TBT by policy", "tbt_mean_s", SERVED_TBT, loads),
     )
     return [chart for chart in charts if chart is not None]
@@ -237,7 +237,7 @@ def _notes(figures: Mapping[str, ServedFigure | None]) -> str:
     return "; ".join(note if len(own) == len(PARTS) else f"{', '.join(own)}: {note}" for note, own in parts.items())
 
 
-def _bar_chart(title: str, name: str, note: str, loads: Sequence[ServedLoad]) -> Chart | None:
+def _bar_chart(title: str, name: str, note: str, loads: Sequence[ServedLoad], answer: str = "") -> Chart | None:
     valued = [(load, [item for item in load.policy_figures(name) if item[1].value is not None]) for load in loads]
     shown = [(load, items) for load, items in valued if items]
     if not shown:
@@ -261,23 +261,8 @@ def _bar_chart(title: str, name: str, note: str, loads: Sequence[ServedLoad]) ->
             [(load, item, figure) for load, items in shown for item, figure in items],
         ),
         legend=len(shown) > 1,
-        answer=_layered_against_chunked(loads) if name == "ttft_mean_s" else "",
+        answer=answer[:1].upper() + answer[1:],
     )
-
-
-def _layered_against_chunked(loads: Sequence[ServedLoad]) -> str:
-    """Of the first load that both policies served; empty where there is none."""
-    for load in loads:
-        changes = [_change(name, load) for name in ("ttft_mean_s", "tbt_mean_s")]
-        if all(changes):
-            return f"Layered against chunked prefill: {', '.join(changes)}, under {load.name}"
-    return ""
-
-
-def _change(name: str, load: ServedLoad) -> str:
-    means = {item.policy: figure.value for item, figure in load.policy_figures(name)}
-    layered, chunked = means.get("layered"), means.get("chunked")
-    return f"{FIGURES[name][0]} {layered / chunked - 1:+.0%}" if layered and chunked else ""
 
 
 def _bars(index: int, load: ServedLoad, items: Sequence[Served]) -> DrawnSeries:

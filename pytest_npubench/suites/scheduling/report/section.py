@@ -105,8 +105,9 @@ def parts(cases: Cases, rounds: Rounds) -> Parts:
     policies, attainments = cases.of("policy", PolicyDetail), cases.of("attainment", AttainmentDetail)
     loads = served_loads(policies)
     detail_charts, detail_tables = detail_parts(cases, pictured=PICTURED, notes={**NOTES, **SUITE.notes()})
+    loads_line = next(map(_loads_line, cases.of("expert_loads", ExpertLoadsDetail)), "")
     charts = (
-        *of_kind("policy", policy_charts(loads)),
+        *of_kind("policy", policy_charts(loads, loads_line)),
         *of_each(attainment_chart, attainments),
         *detail_charts,
         *of_kind("policy", [iterations_chart(rounds, map(_point_of, policies))]),
@@ -138,7 +139,7 @@ def lines(cases: Cases) -> list[str]:
             for case in cases.of("dense_control", DenseControlDetail)
         ),
         *(
-            f"{case.what} ({_about(case, case.detail.num_blocks)})"
+            f"{case.what} ({_about(case, f'{case.detail.num_blocks:,} blocks')})"
             for case in cases.of("identical_tokens", IdenticalTokensDetail)
         ),
     ]
@@ -156,16 +157,17 @@ def _changes(
 ) -> str:
     ratios = ((called, case.metric(name)) for name, called in RATIOS.items())
     changes = [f"{called} {round(100 * (ratio.value - 1)):+d} %" for called, ratio in ratios if ratio is not None]
-    return f"{beginning}: {', '.join((*changes, *more))}, at {rate_per_s:.3g} req/s ({_about(case, num_blocks)})"
+    about = _about(case, f"geometric mean of {num_blocks:,} blocks")
+    return f"{beginning}: {', '.join((*changes, *more))}, at {rate_per_s:.3g} req/s ({about})"
 
 
-def _about(case: CaseRecord[Any], num_blocks: int) -> str:
+def _about(case: CaseRecord[Any], blocks: str) -> str:
     engine, device = case.judgement.engine, case.device
     return ", ".join(
         (
             case.axis("workload"),
             case.model,
-            f"{num_blocks:,} blocks",
+            blocks,
             *([title_of(engine)] if engine else ()),
             *([device] if device and not device.endswith(":0") else ()),
         )
