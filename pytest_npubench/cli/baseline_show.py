@@ -183,8 +183,8 @@ def _metric_lines(name: str, metric: dict[str, Any]) -> list[str]:
             session["accepted_at"][:10],
             session["git_revision"] or "unknown",
             number_text.figure(session["judged"], unit),
-            _percent(session["spread"]),
-            _change(session["change"]),
+            "unknown" if session["spread"] is None else f"{session['spread'] * 100:.1f} %",
+            "unknown" if session["change"] is None else number_text.change(session["change"], digits=1),
             ", ".join(filter(None, ("anchor" if session["anchor"] else "", session["reason"]))),
         )
         for session in sessions
@@ -193,19 +193,6 @@ def _metric_lines(name: str, metric: dict[str, Any]) -> list[str]:
     low, high = number_text.figures((min(judged), max(judged)), unit)
     header = [OF_DIFFERENCES if text == "QUARTILE" and metric["gate"] == "difference" else text for text in HEADER]
     return [f"{name}  {trend(judged)}  {low} to {high}", columns([tuple(header), *rows])]
-
-
-def _percent(fraction: float | None, sign: str = "") -> str:
-    if fraction is None:
-        return "unknown"
-    return f"{round(fraction * 100, 1) + 0.0:{sign}.1f} %"  # adding 0 turns -0.0 into 0.0
-
-
-def _change(fraction: float | None) -> str:
-    """Signed percent; from twice as much on a factor."""
-    if fraction is not None and fraction > 1:
-        return number_text.change(fraction)
-    return _percent(fraction, sign="+")
 
 
 def _rejected_line(session: str, item: dict[str, str]) -> str:

@@ -241,11 +241,10 @@ def sparkline(values: Sequence[float]) -> str:
 
 
 def _level(change: TrendChange) -> str:
-    from pytest_npubench.reports.number_text import figures, two_digits
+    from pytest_npubench.reports import number_text
 
-    text = " -> ".join(figures((change.before, change.after), change.unit))
-    size = f"x{two_digits(change.ratio)}" if change.ratio > 2 else f"{(change.ratio - 1) * 100:+.1f} %"
-    return f"{text} ({size}, {'worse' if change.worse else 'better'})"
+    text = " -> ".join(number_text.figures((change.before, change.after), change.unit))
+    return f"{text} ({number_text.change(change.ratio - 1, digits=1)}, {'worse' if change.worse else 'better'})"
 
 
 def _session_cells(row: SessionRow) -> tuple[str, ...]:

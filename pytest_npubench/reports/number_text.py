@@ -63,9 +63,11 @@ def milliseconds(seconds: float | None) -> str:
     return f"{seconds * 1e3:.4g}" if abs(seconds) < 1 else f"{seconds * 1e3:,.0f}"
 
 
-def change(fraction: float) -> str:
-    """Signed percent with its sign; from twice as much on a factor: "x2.4"."""
-    return f"x{two_digits(1 + fraction)}" if fraction > MOST_PERCENT / 100 else f"{fraction * 100:+.2f} %"
+def change(fraction: float, digits: int = 2) -> str:
+    """Signed percent with so many digits behind the point; from twice as much on a factor: "x2.4"."""
+    if fraction > MOST_PERCENT / 100:
+        return f"x{two_digits(1 + fraction)}"
+    return f"{round(fraction * 100, digits) + 0.0:+.{digits}f} %"  # adding 0 turns -0.0 into 0.0
 
 
 def two_digits(value: float) -> str:
