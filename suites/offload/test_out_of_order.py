@@ -7,5 +7,5 @@ pytestmark = pytest.mark.offload
 
 @pytest.mark.npubench_cases("out_of_order")
 def test_out_of_order(npubench_case):
-    """Makespans of seven orders beside the lower bound and the optimum, replayed on the pair."""
+    """Makespans of seven orders beside the lower bound, replayed on the pair."""
     npubench_case.run()

@@ -138,7 +138,6 @@ def order(policy: str, num_chunks: int, bubble_fraction: float, over_fifo: float
         bubble_fraction=bubble_fraction,
         over_fifo=over_fifo,
         over_bound=1.1,
-        over_optimum=None,
     )
 
 
