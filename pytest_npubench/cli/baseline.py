@@ -183,30 +183,25 @@ def run_accept(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def run_reject(arguments: argparse.Namespace) -> int:
+def run_reject(arguments: argparse.Namespace) -> None:
     """Takes a session out of the baselines. Raises BaselineError where no file has the session."""
     from pytest_npubench.store.baseline_changes import reject
 
     change = reject(arguments.baselines, arguments.session, reason=arguments.reason)
-    if arguments.json:
-        return _print_change(change)
-    print(_said("rejected", change) if change.paths else f"rejected before: {', '.join(change.sessions)}")
-    return 0
+    before = f"rejected before: {', '.join(change.sessions)}"
+    _tell(arguments, change, _said("rejected", change) if change.paths else before)
 
 
-def run_reset(arguments: argparse.Namespace) -> int:
+def run_reset(arguments: argparse.Namespace) -> None:
     """Lets cases begin anew. Raises BaselineError where no file has a case."""
     from pytest_npubench.store.baseline_changes import reset
 
     change = reset(arguments.baselines, arguments.cases, reason=arguments.reason, hardware=arguments.hardware)
-    if arguments.json:
-        return _print_change(change)
     cases, sessions = counted(change.num_cases, "case"), counted(len(change.sessions), "session")
-    say(f"reset {cases} in {', '.join(map(str, change.paths))}: {sessions} of theirs went")
-    return 0
+    _tell(arguments, change, f"reset {cases} in {', '.join(map(str, change.paths))}: {sessions} of theirs went")
 
 
-def run_anchor(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
+def run_anchor(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
     """Makes sessions anchors. Raises BaselineError where no session is meant."""
     if bool(arguments.sessions) == (arguments.newest is not None):
         parser.error("want sessions, or --newest N")
@@ -219,13 +214,11 @@ def run_anchor(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -
         key=arguments.key,
         case=arguments.case,
     )
-    if arguments.json:
-        return _print_change(change)
-    print(_said("anchor is now", change) if change.paths else f"anchor already: {', '.join(change.sessions)}")
-    return 0
+    before = f"anchor already: {', '.join(change.sessions)}"
+    _tell(arguments, change, _said("anchor is now", change) if change.paths else before)
 
 
-def run_prune(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
+def run_prune(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
     """Removes old sessions. Raises BaselineError on a key that no file has."""
     aged = arguments.older_than is not None or arguments.keep is not None
     if bool(arguments.key) == aged:
@@ -242,15 +235,14 @@ def run_prune(parser: argparse.ArgumentParser, arguments: argparse.Namespace) ->
     if arguments.json:
         dropped = [arguments.baselines / file.relative_path for file in gone]
         print_document("baseline-pruned", paths=dropped, dry_run=arguments.dry_run)
-        return 0
+        return
     for file in gone:
         path = arguments.baselines / file.relative_path
         say(f"{path}: {counted(len(file.cases), 'case')}, newest session of {newest_time(file):%Y-%m-%d}")
     say(f"{'would drop' if arguments.dry_run else 'dropped'} {counted(len(gone), 'file')}")
-    return 0
 
 
-def run_rename(arguments: argparse.Namespace) -> int:
+def run_rename(arguments: argparse.Namespace) -> None:
     """Renames a case. Raises BaselineError on a clash, a circle, or an old name under which nothing was accepted."""
     from pytest_npubench.store.baseline_changes import rename
 
@@ -258,32 +250,28 @@ def run_rename(arguments: argparse.Namespace) -> int:
     if arguments.json:
         names = {"old": done.old, "new": done.alias.case}
         print_document("baseline-renamed", **names, num_sessions=done.num_sessions, path=done.path)
-        return 0
+        return
     bound = f"digest {done.alias.case_digest}" if done.alias.case_digest else "digest from its first accepted session"
     say(f"{done.alias.case} takes over {counted(done.num_sessions, 'session')} of {done.old}")
     say(f"digest {done.alias.digest} -> {bound}; wrote {done.path}")
-    return 0
 
 
-def run_merge(arguments: argparse.Namespace) -> int:
+def run_merge(arguments: argparse.Namespace) -> None:
     """Merges two sets of baselines. Raises BaselineError where they do not fit together."""
     from pytest_npubench.store.baseline_merge import merge
 
     change = merge(arguments.baselines, arguments.other)
+    files, cases = ", ".join(map(str, change.paths)), counted(change.num_cases, "case")
+    merged = f"merged {counted(len(change.sessions), 'new session')} of {arguments.other}: {cases} in {files}"
+    _tell(arguments, change, merged if files else f"{arguments.baselines} holds all of {arguments.other} already")
+
+
+def _tell(arguments: argparse.Namespace, change: BaselineChange, text: str) -> None:
+    """Prints what changed, in this line or as JSON. A change without paths is one that the files held already."""
     if arguments.json:
-        return _print_change(change)
-    if not change.paths:
-        say(f"{arguments.baselines} holds all of {arguments.other} already")
+        print_document("baseline-changed", **asdict(change))
     else:
-        files, cases = ", ".join(map(str, change.paths)), counted(change.num_cases, "case")
-        say(f"merged {counted(len(change.sessions), 'new session')} of {arguments.other}: {cases} in {files}")
-    return 0
-
-
-def _print_change(change: BaselineChange) -> int:
-    """Prints what changed; a change without paths is one that the files held already."""
-    print_document("baseline-changed", **asdict(change))
-    return 0
+        say(text)
 
 
 def _said(verb: str, change: BaselineChange) -> str:

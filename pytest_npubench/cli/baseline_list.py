@@ -21,7 +21,7 @@ def add_parser(actions: Commands) -> argparse.ArgumentParser:
     return parser
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> None:
     """Prints what was accepted. Raises BaselineError where the directory is missing or a file cannot be read."""
     from pytest_npubench.store.baselines import Baselines
 
@@ -30,14 +30,13 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         renamed = {old: alias.case for old, alias in loaded.aliases.entries.items()}
         print_document("baselines", files=summaries, renamed=renamed)
-        return 0
+        return
     if not summaries:
         print("nothing was accepted yet")
-        return 0
+        return
     print(columns([HEADER, *map(_row, summaries)]))
     for old, alias in sorted(loaded.aliases.entries.items()):
         say(f"renamed  {old} -> {alias.case}")
-    return 0
 
 
 def summary(file: BaselineFile) -> dict[str, Any]:

@@ -44,7 +44,7 @@ def add_parser(actions: Commands) -> argparse.ArgumentParser:
     return parser
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> None:
     """Prints the sessions. Raises BaselineError unless exactly one case is meant and all files can be read."""
     from pytest_npubench.store.baselines import Baselines
 
@@ -60,7 +60,6 @@ def run(arguments: argparse.Namespace) -> int:
         print_document("baseline", **answer)
     else:
         print("\n".join(_lines(answer)))
-    return 0
 
 
 def _named(loaded: Baselines, wanted: str) -> str:

@@ -84,7 +84,7 @@ def add_parser(commands: Commands, about: str) -> None:
         add_json_option(action)
 
 
-def run_upload(arguments: argparse.Namespace) -> int:
+def run_upload(arguments: argparse.Namespace) -> None:
     """Uploads journals. Raises JournalError for an unreadable journal, HistoryError where the history refuses."""
     from pytest_npubench.store.history import upload_journal
     from pytest_npubench.store.journal_reader import read_journal
@@ -103,10 +103,9 @@ def run_upload(arguments: argparse.Namespace) -> int:
             say(journal.left_out)
     if arguments.json:
         print_document("history-uploaded", journals=uploaded)
-    return 0
 
 
-def run_list(arguments: argparse.Namespace) -> int:
+def run_list(arguments: argparse.Namespace) -> None:
     """Prints sessions. Raises HistoryError, and ConfigError for an unknown part."""
     from pytest_npubench.comparison.night_shards import NIGHT, in_doubt_together
     from pytest_npubench.store.history import history_series, history_sessions
@@ -117,15 +116,14 @@ def run_list(arguments: argparse.Namespace) -> int:
     doubts = [doubt for doubt in in_doubt_together(rows) if doubt.session in changed]
     if arguments.json:
         print_document("history-sessions", sessions=list(map(asdict, sessions)), in_doubt=list(map(asdict, doubts)))
-        return 0
+        return
     header = ("STARTED", "SESSION", "HOST", "REVISION", "EXIT", "CASES", "DEVICES")
     print(columns([header, *map(_session_cells, sessions)]) if sessions else "no sessions")
     for doubt in doubts:
         say(str(doubt))
-    return 0
 
 
-def run_show(arguments: argparse.Namespace) -> int:
+def run_show(arguments: argparse.Namespace) -> None:
     """Prints trends. Raises HistoryError, also for a case or metric without values; ConfigError as `list`."""
     from pytest_npubench.store.history.trend import changes_of, series_of
 
@@ -134,12 +132,11 @@ def run_show(arguments: argparse.Namespace) -> int:
     if arguments.json:
         series = [asdict(item) | {"changes": list(map(asdict, changes_of(item)))} for item in recent]
         print_document("history-series", series=series)
-        return 0
+        return
     print("\n\n".join(_trend(item, changes_of(item), since) for item in recent) or "no session since then")
-    return 0
 
 
-def run_changes(arguments: argparse.Namespace) -> int:
+def run_changes(arguments: argparse.Namespace) -> None:
     """Prints the changes of level. Raises HistoryError and ConfigError as `list`."""
     from pytest_npubench.store.history import history_series
     from pytest_npubench.store.history.trend import changes_of, series_of
@@ -150,14 +147,13 @@ def run_changes(arguments: argparse.Namespace) -> int:
     changes.sort(key=lambda change: change.started_at, reverse=True)
     if arguments.json:
         print_document("history-changes", changes=list(map(asdict, changes)))
-        return 0
+        return
     header = ("STARTED", "CASE", "METRIC", "DEVICE CLASS", "CHANGE", "STACK")
     rows = [
         (item.started_at, item.case, item.metric, item.device_class, _level(item), "; ".join(item.stack) or "the same")
         for item in changes
     ]
     print(columns([header, *rows]) if rows else f"no change of level in {len(series)} series")
-    return 0
 
 
 def moment(text: str) -> datetime:

@@ -59,8 +59,7 @@ def _run(argv: Sequence[str] | None) -> int:
 
             autocomplete(make_parser(_asked_for(os.environ.get("COMP_LINE", "").split())))
         arguments = make_parser(_asked_for(words)).parse_args(words)
-        status: int = arguments.run(arguments)
-        return _flushed(status)
+        return _flushed(arguments.run(arguments) or 0)
     except NpubenchError as error:
         print_error(error)
     except BrokenPipeError:

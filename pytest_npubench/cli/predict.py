@@ -52,7 +52,7 @@ def add_parser(commands: Commands, about: str) -> None:
     parser.set_defaults(run=lambda arguments: run(parser, arguments))
 
 
-def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
+def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
     """Raises StoreError for a profile or journal that cannot be used, LengthError, WorkloadError and ConfigError."""
     _check_usage(parser, arguments)
     from pytest_npubench.predictors.lens import LensPredictor
@@ -76,7 +76,6 @@ def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
         print_document("prediction", **answer)
     else:
         print("\n".join(_lines(answer)))
-    return 0
 
 
 def _check_usage(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:

@@ -34,7 +34,7 @@ def add_parser(commands: Commands, about: str) -> None:
     parser.set_defaults(run=lambda arguments: run(parser, arguments))
 
 
-def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
+def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
     """Prints the devices. Returns 0 also where none is found; a family that does not exist is a usage error."""
     for family in arguments.family:
         if family not in FAMILIES:
@@ -46,7 +46,6 @@ def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
         print_document("probe", families=answers)
     else:
         print(columns([row for family, answer in answers.items() for row in _rows(family, answer)]))
-    return 0
 
 
 def probe_family(family: str, timeout_s: float, specs: Mapping[str, HardwareSpec]) -> dict[str, Any]:

@@ -26,7 +26,7 @@ def add_parser(commands: Commands, about: str) -> None:
     parser.set_defaults(run=run)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> None:
     """Raises JournalError and MeasurementError as profile_from_journal, OSError where nothing can be written."""
     from pytest_npubench.store.journal_reader import read_journal
     from pytest_npubench.suites.buckets.profile_source import profile_from_journal
@@ -39,13 +39,12 @@ def run(arguments: argparse.Namespace) -> int:
         print_document(
             "profile-written", output=arguments.output, source=sourced.source, notes=sourced.remarks, profile=profile
         )
-        return 0
+        return
     say(f"from    {sourced.source}")
     for remark in sourced.remarks:
         say(f"note    {remark}")
     print(columns([("bucket", "ttft_s", "tbt_s"), *_rows(sourced.profile)]))
     say(f"wrote   {arguments.output}")
-    return 0
 
 
 def _rows(profile: BucketProfile) -> list[tuple[str, str, str]]:

@@ -58,15 +58,15 @@ def add_parser(commands: Commands, about: str) -> None:
     loudness.add_argument("-v", "--verbose", action="store_true", help="every case in full")
     loudness.add_argument("-q", "--quiet", action="store_true", help="the counts alone")
 
-    def checked(arguments: argparse.Namespace) -> int:
+    def checked(arguments: argparse.Namespace) -> None:
         if arguments.form in WRITTEN and arguments.output is None:
             parser.error(f"--{arguments.form} wants -o FILE")
-        return run(arguments)
+        run(arguments)
 
     parser.set_defaults(run=checked)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> None:
     """Shows a run or a case. Raises JournalError for a journal, session or case that cannot be shown, BaselineError for
     such baselines, ConfigError without the report extra, OSError where the file cannot be written."""
     from pytest_npubench.store.journal_reader import read_journal
@@ -82,12 +82,11 @@ def run(arguments: argparse.Namespace) -> int:
         holds = f"{_write_trace(arguments.output, records, journal):,} spans of {counted(len(records), 'case')}"
     elif arguments.output is None:
         _print(arguments, records, journal)
-        return 0
+        return
     else:
         replace_text(arguments.output, _text(arguments, records, journal, PIPE_WIDTH, color=False))
         holds = counted(len(records), "case")
     say(f"wrote {arguments.output}: {holds} of session {', '.join(session.id for session in sessions)}")
-    return 0
 
 
 def _print(arguments: argparse.Namespace, records: Records, journal: Journal) -> None:

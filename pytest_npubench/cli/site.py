@@ -41,16 +41,15 @@ def add_parser(commands: Commands, about: str) -> None:
     parser.set_defaults(run=run)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> None:
     """Writes the site. Raises HistoryError, BaselineError for such baselines, StoreError for a folder with files of
     others in the way, ConfigError without the report extra, OSError where a page cannot be written."""
     given: Path | None = arguments.baselines
     done = write(arguments.history, arguments.output, given or RunFolders.here().baselines, missing_ok=given is None)
     if arguments.json:
         print_document("site-written", output=done.index, num_cases=done.num_cases, num_bytes=done.num_bytes)
-        return 0
+        return
     say(f"wrote {done.index}: {counted(done.num_cases, 'case')}, {done.num_bytes / 1e6:.1f} MB")
-    return 0
 
 
 def write(history: str, folder: Path, baselines: Path, *, missing_ok: bool = False) -> WrittenSite:

@@ -30,7 +30,7 @@ def add_parser(commands: Commands, about: str) -> None:
     parser.set_defaults(run=run)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> None:
     """Prints workloads. Raises WorkloadError for an unknown name and a file that holds no trace."""
     from pytest_npubench import workloads
 
@@ -38,9 +38,9 @@ def run(arguments: argparse.Namespace) -> int:
         listed = [workloads.workload(name) for name in workloads.names()]
         if arguments.json:
             print_document("workloads", workloads=[_facts(item) for item in listed])
-            return 0
+            return
         print(columns([("NAME", "KIND", "SOURCE"), *((item.name, item.kind, item.source) for item in listed)]))
-        return 0
+        return
     workload = workloads.workload(arguments.workload)
     if arguments.json:
         basis, lengths = _statistics(workload)
@@ -48,7 +48,6 @@ def run(arguments: argparse.Namespace) -> int:
         print_document("workload", **_facts(workload), note=workload.note, basis=basis, tokens=tokens)
     else:
         print("\n".join(describe(workload)))
-    return 0
 
 
 def _facts(workload: Workload) -> dict[str, str]:

@@ -14,23 +14,10 @@ from pytest_npubench.campaign.points import VisitedOnce
 from pytest_npubench.campaign.visits import Visit
 from pytest_npubench.errors import RegistryError
 from pytest_npubench.extensions.pairs.partition.units.arena import SharedArena
+from pytest_npubench.extensions.pairs.partition.units.xla_worker import XlaWorker
 
 FAST, SLOW = "flag", "pipe"
 """Synchronisation by a polled word in shared memory, and by a pipe that blocks: about 1 and 100 us a round trip."""
-
-
-class KernelUnit(Protocol):
-    """What is used of XlaWorker."""
-
-    def build(self, key: str, spec: Mapping[str, object]) -> float: ...
-
-    def arm(self, mechanism: str = FAST) -> None: ...
-
-    def submit(self, keys: Sequence[str], *, mechanism: str = FAST) -> None: ...
-
-    def wait(self) -> tuple[float, ...]: ...
-
-    def check(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +25,7 @@ class Units:
     """spare_cores: those of this machine that neither unit is pinned to."""
 
     arena: SharedArena
-    static: KernelUnit
+    static: XlaWorker
     spare_cores: tuple[int, ...] = ()
 
 

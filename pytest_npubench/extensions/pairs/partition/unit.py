@@ -49,7 +49,6 @@ class UnitFacts:
 
     name: str
     role: str
-    static_shapes: bool
     tile: int = 1
     standard_sizes: tuple[int, ...] = ()
     zero_copy: bool = False

@@ -60,8 +60,8 @@ class FakePair:
         self._last: dict[Matmul, Split] = {}
         self._outputs: dict[Matmul, NDArray[np.float32]] = {}
 
-    gpu = UnitFacts(name="fake gpu", role=GPU, static_shapes=False)
-    npu = UnitFacts(name="fake npu", role=NPU, static_shapes=True, tile=32)
+    gpu = UnitFacts(name="fake gpu", role=GPU)
+    npu = UnitFacts(name="fake npu", role=NPU, tile=32)
     mechanisms = ("flag", "pipe")
 
     def clock(self) -> float:

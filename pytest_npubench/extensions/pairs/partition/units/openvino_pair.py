@@ -105,12 +105,11 @@ class OpenVinoPair:
         self.npu = UnitFacts(
             name=self._title(npu),
             role=NPU,
-            static_shapes=True,
             tile=tile,
             standard_sizes=standard_sizes,
             zero_copy=True,
         )
-        self.gpu = UnitFacts(name=self._title(gpu), role=GPU, static_shapes=False, zero_copy=True)
+        self.gpu = UnitFacts(name=self._title(gpu), role=GPU, zero_copy=True)
         self._operands = OpenVinoOperandStore(seed)
         self._requests = Requests({NPU: self.npu.name, GPU: self.gpu.name})
         self._graphs: dict[Shape, Any] = {}

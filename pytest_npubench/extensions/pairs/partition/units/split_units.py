@@ -124,11 +124,10 @@ class SplitUnits:
         self._prepared: dict[tuple[Matmul, Split], Prepared] = {}
 
     def facts(self) -> dict[str, Any]:
-        gpu = UnitFacts(name=self._gpu.name, role=GPU, static_shapes=False, zero_copy=self._gpu.zero_copy)
+        gpu = UnitFacts(name=self._gpu.name, role=GPU, zero_copy=self._gpu.zero_copy)
         npu = UnitFacts(
             name=self._npu.name,
             role=NPU,
-            static_shapes=True,
             tile=self._arguments["tile"],
             standard_sizes=tuple(self._arguments["standard_sizes"]),
         )
