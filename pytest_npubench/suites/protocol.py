@@ -4,7 +4,8 @@ A suite is a folder: `SUITE` in its `__init__.py`, which imports nothing heavy, 
 `kinds/` holds a file for each kind of its cases with one `KIND` (campaign.protocol.CaseKind). The smallest suite has a
 plan, a bench and one kind: plans() and bench() are the two methods that every suite must have.
 
-Methods import what they need when they are called, so that of a run's suites only the selected ones are loaded.
+Methods import what they need when they are called, so that of a run's suites only the selected ones are loaded: a
+method that a function of a module is says so by `of_module("module:function")`.
 """
 
 from __future__ import annotations
@@ -111,7 +112,8 @@ class Suite:
         return section
 
     def _module(self, name: str) -> Any:
-        return import_module(f"{type(self).__module__}.{name}")
+        """A module of its folder, or of this package by its whole name."""
+        return import_module(name if name.startswith("pytest_npubench.") else f"{type(self).__module__}.{name}")
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -237,6 +239,16 @@ class Suite:
     def heading(self, record: CaseRecord[Any]) -> str:
         """What the title of a campaign's section says behind the hardware."""
         return f"{record.model}, {self.name}"
+
+
+def of_module(target: str) -> Any:
+    """A method of a suite that calls "module:function" with what it is given. The module is imported then."""
+
+    def method(suite: Suite, *arguments: Any) -> Any:
+        module, _, name = target.partition(":")
+        return getattr(suite._module(module), name)(*arguments)
+
+    return method
 
 
 def _added(suite: str) -> Mapping[str, Entry]:

@@ -6,18 +6,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pytest_npubench.core.run_option import Option, fraction, names
-from pytest_npubench.suites.protocol import Choice, Site, Suite
+from pytest_npubench.suites.protocol import Site, Suite, of_module
 
 if TYPE_CHECKING:
     from pytest_npubench.backends.protocol import Runtime
     from pytest_npubench.campaign.memory import MemoryModel
     from pytest_npubench.campaign.points import Measured
-    from pytest_npubench.campaign.protocol import Bench, CampaignPlan
+    from pytest_npubench.campaign.protocol import Bench
     from pytest_npubench.campaign.visits import Round
-    from pytest_npubench.core.hardware import HardwareSpec
     from pytest_npubench.reports.lanes import Lane
-    from pytest_npubench.reports.page import Chart
-    from pytest_npubench.verdict.case_record import CaseRecord, Cases
+    from pytest_npubench.verdict.case_record import CaseRecord
 
 
 def _rivals(text: str) -> tuple[str, ...]:
@@ -48,11 +46,9 @@ class Buckets(Suite):
             fraction,
         ),
     )
-
-    def plans(self, spec: HardwareSpec, choice: Choice) -> Iterable[CampaignPlan]:
-        from pytest_npubench.suites.buckets.plan import chosen_plans
-
-        return chosen_plans(spec, choice)
+    plans = of_module("plan:chosen_plans")
+    impossible = of_module("work:impossible")
+    across = of_module("report.batch_sizes:batch_charts")
 
     def bench(self, runtime: Runtime, plan: Any, site: Site) -> Bench[Any]:
         bench: Bench[Any] = plan.service.bench(runtime, plan, site.folder)
@@ -68,16 +64,6 @@ class Buckets(Suite):
         from pytest_npubench.suites.buckets.work import work_of
 
         return work_of(points, measured)
-
-    def impossible(self, plan: Any, points: Sequence[Any], measured: Measured) -> str:
-        from pytest_npubench.suites.buckets.work import impossible
-
-        return impossible(plan, points, measured)
-
-    def across(self, cases: Cases) -> Sequence[Chart]:
-        from pytest_npubench.suites.buckets.report.batch_sizes import batch_charts
-
-        return batch_charts(cases)
 
     def lanes(self, points: Round) -> Iterable[Lane]:
         from pytest_npubench.reports.lanes import plain_lanes

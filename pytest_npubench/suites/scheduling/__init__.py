@@ -6,19 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pytest_npubench.core.run_option import Option, switch
-from pytest_npubench.suites.protocol import Choice, Site, Suite
+from pytest_npubench.suites.protocol import Choice, Site, Suite, of_module
 
 if TYPE_CHECKING:
     from pytest_npubench.backends.protocol import Runtime
     from pytest_npubench.campaign.memory import MemoryModel
     from pytest_npubench.campaign.points import Measured
-    from pytest_npubench.campaign.protocol import Bench, CampaignPlan, FrozenWorkload
-    from pytest_npubench.campaign.visits import Round
+    from pytest_npubench.campaign.protocol import Bench, CampaignPlan
     from pytest_npubench.core.hardware import HardwareSpec
-    from pytest_npubench.reports.lanes import Lane
-    from pytest_npubench.store.baselines import Baselines
-    from pytest_npubench.store.fingerprint import FingerprintKey
-    from pytest_npubench.verdict.result import Judgement
 
 
 class Scheduling(Suite):
@@ -32,6 +27,10 @@ class Scheduling(Suite):
             "no_graphs", "", "launch decode batches on CUDA kernel by kernel, for comparison with graphs", switch, False
         ),
     )
+    frozen = of_module("held_to:frozen_calibrations")
+    held_to = of_module("held_to:with_held_to")
+    impossible = of_module("work:impossible")
+    lanes = of_module("pytest_npubench.reports.served_lanes:served_lanes")
 
     def plans(self, spec: HardwareSpec, choice: Choice) -> Iterable[CampaignPlan]:
         from pytest_npubench.suites.scheduling.plan import serving_plans
@@ -59,44 +58,15 @@ class Scheduling(Suite):
 
         return memory
 
-    def frozen(
-        self, plan: Any, baselines: Baselines, key: FingerprintKey, across: Sequence[str]
-    ) -> Mapping[str, FrozenWorkload]:
-        from pytest_npubench.suites.scheduling.held_to import frozen_calibrations
-
-        return frozen_calibrations(baselines, plan, key, across)
-
     def used(self, points: Sequence[Any], measured: Measured) -> Mapping[str, Any]:
         from pytest_npubench.suites.scheduling.held_to import calibrations_in
 
         return calibrations_in(points, measured.rounds)
 
-    def held_to(
-        self,
-        judgement: Judgement,
-        plan: Any,
-        points: Sequence[Any],
-        measured: Measured,
-        frozen: Mapping[str, Any],
-    ) -> Judgement:
-        from pytest_npubench.suites.scheduling.held_to import with_held_to
-
-        return with_held_to(judgement, plan, points, measured, frozen)
-
     def work(self, plan: Any, points: Sequence[Any], measured: Measured) -> Mapping[str, float]:
         from pytest_npubench.suites.scheduling.work import work_of
 
         return work_of(points, measured)
-
-    def impossible(self, plan: Any, points: Sequence[Any], measured: Measured) -> str:
-        from pytest_npubench.suites.scheduling.work import impossible
-
-        return impossible(plan, points, measured)
-
-    def lanes(self, points: Round) -> Iterable[Lane]:
-        from pytest_npubench.reports.served_lanes import served_lanes
-
-        return served_lanes(points)
 
 
 SUITE = Scheduling()

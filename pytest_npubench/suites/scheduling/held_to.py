@@ -44,7 +44,7 @@ class FrozenCalibration:
 
 
 def frozen_calibrations(
-    baselines: Baselines, plan: ServingPlan, key: FingerprintKey, across: Sequence[str]
+    plan: ServingPlan, baselines: Baselines, key: FingerprintKey, across: Sequence[str]
 ) -> Mapping[str, FrozenCalibration]:
     """Returns the calibrations there are, by workload. Raises ConfigError where `across` names no part of a key."""
     frozen: dict[str, FoundFrozen] = {}

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pytest_npubench.suites.protocol import Choice, Site, Suite
+from pytest_npubench.suites.protocol import Choice, Site, Suite, of_module
 
 if TYPE_CHECKING:
     from pytest_npubench.backends.protocol import Runtime
     from pytest_npubench.campaign.points import Measured
     from pytest_npubench.campaign.protocol import Bench, CampaignPlan
-    from pytest_npubench.campaign.visits import Round
     from pytest_npubench.core.hardware import HardwareSpec
-    from pytest_npubench.reports.lanes import Lane
 
 
 class Server(Suite):
@@ -22,6 +20,7 @@ class Server(Suite):
     section = "server"
     record = "spec:ServerSpec"
     report = "report.open_load"
+    lanes = of_module("pytest_npubench.reports.served_lanes:served_lanes")
 
     def plans(self, spec: HardwareSpec, choice: Choice) -> Iterable[CampaignPlan]:
         from pytest_npubench.suites.server.plan import server_plans
@@ -40,11 +39,6 @@ class Server(Suite):
 
         loads = [point.name for point in points if isinstance(point, LoadPoint) and point.name not in measured.failures]
         return block_work([block for name in loads for (block,) in measured.visits(name, LoadBlock)])
-
-    def lanes(self, points: Round) -> Iterable[Lane]:
-        from pytest_npubench.reports.served_lanes import served_lanes
-
-        return served_lanes(points)
 
 
 SUITE = Server()

@@ -112,7 +112,7 @@ def device(monkeypatch, make_bench):
         def night(self, plan, factor=1.0, *, kinds=("policy",), key=KEY, accept=False, across=()):
             """Judgements by case key, held against what was accepted."""
             baselines = Baselines.load(self.directory, missing_ok=True)
-            known = frozen_calibrations(baselines, plan, key, across)
+            known = frozen_calibrations(plan, baselines, key, across)
             frozen = {workload: one.calibration for workload, one in known.items()}
             cases, measured = self.campaign(plan, factor, kinds, frozen=frozen)
             within = [
@@ -235,18 +235,18 @@ def rate_of(found):
 
 def test_cases_that_froze_different_values_share_the_oldest(tmp_path):
     plan, baselines = baselines_with(tmp_path / "b", (1, KEY, 2.0), (0, KEY, 1.0), (2, NEWER, 0.5))
-    assert rate_of(frozen_calibrations(baselines, plan, KEY, ())) == {"layered-arxiv": 2.0}
-    assert rate_of(frozen_calibrations(baselines, plan, NEWER, ())) == {"layered-arxiv": 0.5}
+    assert rate_of(frozen_calibrations(plan, baselines, KEY, ())) == {"layered-arxiv": 2.0}
+    assert rate_of(frozen_calibrations(plan, baselines, NEWER, ())) == {"layered-arxiv": 0.5}
     changed = replace(plan, size=replace(plan.size, num_requests=7))
-    assert frozen_calibrations(baselines, changed, KEY, ()) == {}
+    assert frozen_calibrations(changed, baselines, KEY, ()) == {}
 
 
 def test_another_stack_that_is_asked_for_is_compared_and_else_the_latest_is_taken(tmp_path):
     older = replace(KEY, driver="550")
     plan, baselines = baselines_with(tmp_path / "b", (0, older, 1.0), (0, KEY, 2.0), (1, KEY, 2.0), (0, older, 9.0))
-    found = frozen_calibrations(baselines, plan, NEWER, ())["layered-arxiv"]
+    found = frozen_calibrations(plan, baselines, NEWER, ())["layered-arxiv"]
     assert (found.calibration.full_rate_per_s, found.is_of_other_stack) == (1.0, True)  # accepted last, what it froze
-    found = frozen_calibrations(baselines, plan, NEWER, ("driver",))["layered-arxiv"]
+    found = frozen_calibrations(plan, baselines, NEWER, ("driver",))["layered-arxiv"]
     assert (found.calibration.full_rate_per_s, found.is_of_other_stack) == (1.0, False)  # the oldest that matches
 
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from pytest_npubench.suites.protocol import Choice, Site, Suite
+from pytest_npubench.suites.protocol import Choice, Site, Suite, of_module
 
 if TYPE_CHECKING:
     from pytest_npubench.backends.protocol import Runtime
     from pytest_npubench.campaign.protocol import Bench, CampaignPlan
-    from pytest_npubench.campaign.visits import Round
     from pytest_npubench.core.hardware import HardwareSpec
-    from pytest_npubench.reports.lanes import Lane
 
 
 class Offload(Suite):
@@ -21,6 +19,7 @@ class Offload(Suite):
     section = "offload"
     record = "spec:OffloadSpec"
     report = "report.section"
+    lanes = of_module("pytest_npubench.extensions.pairs.pair_rounds:pair_lanes")
 
     def plans(self, spec: HardwareSpec, choice: Choice) -> Iterable[CampaignPlan]:
         from pytest_npubench.extensions.pairs.suites.offload.plan import offload_plans
@@ -31,11 +30,6 @@ class Offload(Suite):
         from pytest_npubench.extensions.pairs.suites.offload.bench import OffloadBench
 
         return OffloadBench(runtime, plan)
-
-    def lanes(self, points: Round) -> Iterable[Lane]:
-        from pytest_npubench.extensions.pairs.pair_rounds import pair_lanes
-
-        return pair_lanes(points)
 
 
 SUITE = Offload()

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from pytest_npubench.core.run_option import Option
-from pytest_npubench.suites.protocol import Choice, Site, Suite
+from pytest_npubench.suites.protocol import Choice, Site, Suite, of_module
 
 if TYPE_CHECKING:
     from pytest_npubench.backends.protocol import Runtime
-    from pytest_npubench.campaign.points import Measured
     from pytest_npubench.campaign.protocol import Bench, CampaignPlan
-    from pytest_npubench.campaign.visits import Round
     from pytest_npubench.core.hardware import HardwareSpec
-    from pytest_npubench.reports.lanes import Lane
 
 
 def _pair(text: str) -> str:
@@ -32,6 +29,8 @@ class Partition(Suite):
     record = "spec:PartitionSpec"
     report = "report.section"
     options = (Option("pair", "NAME", "split over this pair of units alone, such as cuda-host", _pair),)
+    impossible = of_module("work:impossible")
+    lanes = of_module("pytest_npubench.extensions.pairs.pair_rounds:pair_lanes")
 
     def plans(self, spec: HardwareSpec, choice: Choice) -> Iterable[CampaignPlan]:
         from pytest_npubench.extensions.pairs.suites.partition.plan import partition_plans
@@ -42,16 +41,6 @@ class Partition(Suite):
         from pytest_npubench.extensions.pairs.suites.partition.bench import PartitionBench
 
         return PartitionBench(runtime, plan)
-
-    def impossible(self, plan: Any, points: Sequence[Any], measured: Measured) -> str:
-        from pytest_npubench.extensions.pairs.suites.partition.work import impossible
-
-        return impossible(plan, points, measured)
-
-    def lanes(self, points: Round) -> Iterable[Lane]:
-        from pytest_npubench.extensions.pairs.pair_rounds import pair_lanes
-
-        return pair_lanes(points)
 
 
 SUITE = Partition()
