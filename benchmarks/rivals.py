@@ -125,6 +125,8 @@ PREFIX = "; sent \"len(__import__('os').path.commonprefix([s['prompt'] for s in 
 HELP = "pytest --help"
 ASV = "asv machine --yes; ASV_PYTHONPATH=$PWD asv run -E existing -q"
 ASV_RUN = f"{ASV} -b time_work --set-commit-hash $(git rev-parse HEAD)"
+SLOWER = "sed -i 's/COUNT = .*/COUNT = 90_000/' work.py; git commit -qam slower"
+STORED = f"for c in c1 c2 c3; do git checkout -q $c; {{}}; done; git checkout -q c4; {SLOWER}"
 Trial = tuple[
     str, str, str
 ]  # a shell script, a pattern, the cell where its output has the pattern; else the cell is "no"
@@ -146,6 +148,27 @@ TRIALS: dict[str, dict[str, Trial]] = {
         "asv": ("asv run --help", "hardware", "yes"),
         "ReFrame": ("sed -i \"s/= .'[*]'., /= ['+gpu'], /\" check.py; reframe -c check.py -l", "Found 0 check", "yes"),
         OURS: ("sed -i s/mark.cpu/mark.cuda/ test_ours.py; mine -rs", r"\d skipped", "yes, with the reason"),
+    },
+    "names the commits that made a case slower": {
+        "pytest-benchmark": (
+            f"{STORED.format(JUDGED['pytest-benchmark'][0])}; {JUDGED['pytest-benchmark'][1]}",
+            r"third\] \(0003_\w{7}\) - Field",
+            "the earlier one",
+        ),
+        "pytest-codspeed": (HELP, "codspeed-(commit|compare)", "yes"),
+        "asv": (
+            f"for c in c1 c2 c3 c4 @; do git checkout -q -B main $c; [ $c = @ ] && {{ {SLOWER}; }}; {ASV_RUN}; done; "
+            "asv publish; cat html/regressions.json",
+            r"third[^\0]*\[\[\w+, \d+, ",
+            "yes",
+        ),
+        "ReFrame": ("reframe --help", "commit|revision", "yes"),
+        OURS: (
+            f"{STORED.format('mine --npubench-accept')}; mine; git log -3 --format=%h --abbrev=8; "
+            "npubench show --case 'callable/test_ours.py::test_work[third]'",
+            r"(\w{8})\n\w{8}\n(\w{8})\n[^\0]*between commits \2 and \1",
+            "yes",
+        ),
     },
     "peak memory of a call": {
         "pytest-benchmark": (HELP, "peak", "yes"),
@@ -244,11 +267,7 @@ TRIALS: dict[str, dict[str, Trial]] = {
             r"sent (6\d)",
             "yes",
         ),
-        "AIPerf": (
-            "serve; air $AIR --num-prefix-prompts 1 --prefix-prompt-length 64" + PREFIX,
-            r"sent (6\d)",
-            "yes",
-        ),
+        "AIPerf": ("serve; air $AIR --num-prefix-prompts 1 --prefix-prompt-length 64" + PREFIX, r"sent (6\d)", "yes"),
         OURS: ("sed -i s/16/96/ lengths.csv; serve; ours --rate 5 --shared-prefix 64" + PREFIX, r"sent (6\d)", "yes"),
     },
     "several rates in one run": {

@@ -70,12 +70,12 @@ def run(arguments: argparse.Namespace) -> None:
     """Shows a run or a case. Raises JournalError for a journal, session or case that cannot be shown, BaselineError for
     such baselines, ConfigError without the report extra, OSError where the file cannot be written."""
     from pytest_npubench.store.journal_reader import read_journal
-    from pytest_npubench.store.journal_runs import case_records, chosen_sessions
+    from pytest_npubench.store.journal_runs import chosen_sessions, counted_cases
 
     check_other_file(arguments.output, arguments.journal)
     journal = read_journal(arguments.journal)
     sessions = chosen_sessions(journal, arguments.session)
-    records: Records = case_records(sessions)
+    records: Records = counted_cases(sessions)
     if arguments.case is not None:
         records = _of_case(records, arguments.case, arguments.journal)
     if arguments.form == "trace":

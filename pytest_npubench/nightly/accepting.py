@@ -12,11 +12,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pytest_npubench.errors import RunNotAcceptedError, StoreError
-from pytest_npubench.nightly.measure import counted_cases
 from pytest_npubench.store.accept_run import GREEN, accept_run, waiting_texts
 from pytest_npubench.store.baselines import Baselines
 from pytest_npubench.store.journal_reader import Journal, Session
-from pytest_npubench.store.journal_runs import run_of
+from pytest_npubench.store.journal_runs import counted_cases, run_of
 
 NUM_NAMED = 3
 

@@ -20,8 +20,8 @@ from pytest_npubench.nightly.night import Night, Step
 from pytest_npubench.nightly.state import write_sessions
 from pytest_npubench.processes.guarded import Guarded, ending
 from pytest_npubench.store.journal_format import RUN, new_id
-from pytest_npubench.store.journal_reader import Record, Session, read_journal
-from pytest_npubench.store.journal_runs import case_records, worse
+from pytest_npubench.store.journal_reader import Session, read_journal
+from pytest_npubench.store.journal_runs import counted_cases
 
 KEPT_BACK = {"GITHUB_STEP_SUMMARY"}
 """What of the environment the run is not told: where the night itself says what it did."""
@@ -87,15 +87,6 @@ def measure(night: Night, arguments: Sequence[str], environment: Mapping[str, st
     if is_interrupted:
         raise KeyboardInterrupt
     return step
-
-
-def counted_cases(sessions: Sequence[Session]) -> list[Record]:
-    """The case records of a run's sessions, of a case that was tried several times the worst."""
-    counted: dict[tuple[object, ...], Record] = {}
-    for record in case_records(sessions):
-        key = (record["case"], record["digest"], record["fingerprint"], record.get("device"))
-        counted[key] = worse(counted.get(key), record)
-    return list(counted.values())
 
 
 def _sessions(night: Night, run: str) -> tuple[Sequence[Session], str]:

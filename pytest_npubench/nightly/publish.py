@@ -19,11 +19,11 @@ from pathlib import Path
 
 from pytest_npubench.core.regular_file import replace_text
 from pytest_npubench.errors import StoreError
-from pytest_npubench.nightly.measure import counted_cases
 from pytest_npubench.nightly.night import STEPS, Night, Step
 from pytest_npubench.plain_text import plain, workflow_command
 from pytest_npubench.store.accept_run import GREEN
 from pytest_npubench.store.journal_reader import Record, read_journal
+from pytest_npubench.store.journal_runs import counted_cases
 
 NUM_ANNOTATED = 10  # GitHub drops what is more than ten of a kind in a step
 NUM_ROWS = 50

@@ -57,6 +57,15 @@ def case_records(sessions: Iterable[Session]) -> list[Record]:
     ]
 
 
+def counted_cases(sessions: Iterable[Session]) -> list[Record]:
+    """The case records of a run's sessions, of a case that was tried several times the worst."""
+    counted: dict[tuple[object, ...], Record] = {}
+    for record in case_records(sessions):
+        key = (record["case"], record["digest"], record["fingerprint"], record.get("device"))
+        counted[key] = worse(counted.get(key), record)
+    return list(counted.values())
+
+
 def test_faults(sessions: Iterable[Session]) -> Faults:
     """Collects the faults that the journal's records of tests tell."""
     faults: dict[tuple[str, object, str], str] = {}

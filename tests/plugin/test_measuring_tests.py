@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from pytest_npubench.cli.main import main
 from pytest_npubench.comparison.journal_sessions import journal_sessions
 from pytest_npubench.plugin.run_process import run_id
 from pytest_npubench.store.journal_format import RUN
@@ -216,7 +217,7 @@ def test_only_a_case_whose_test_passed_enters(project):
     assert {case.rpartition("::test_")[2] for case, _ in side.observations} == {"good"}
 
 
-def test_of_several_tries_the_worst_counts_and_makes_one_row(project):
+def test_of_several_tries_the_worst_counts_and_makes_one_row(project, capsys):
     project.fake()
     project.in_front(RERUNS)
     project.write("test_own.py", FLAKY)
@@ -228,6 +229,8 @@ def test_of_several_tries_the_worst_counts_and_makes_one_row(project):
     assert accepted(project) == {"good"}
     (line,) = (line for line in result.outlines if line.startswith("verdicts: "))
     assert line == "verdicts: 1 failed, 1 invalid, 1 no-baseline"
+    assert main(["show", str(project.journal_path), "-q"]) == 0
+    assert line in capsys.readouterr().out  # each case once here too
     properties = (project.root / "junit.xml").read_text().count('"npubench.verdict"')
     assert properties == 3
 
