@@ -63,6 +63,11 @@ def _escaped(sign: str) -> str:
     return sign.encode("unicode_escape", "surrogatepass").decode("ascii")
 
 
+def last_line(text: str, otherwise: str = "no message") -> str:
+    """Returns the last line that is not blank, without blanks around it; `otherwise` where there is none."""
+    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), otherwise)
+
+
 def counted(number: float, noun: str, plural: str = "") -> str:
     """Such as "1 session" and "2 sessions"."""
     return f"{number:.0f} {noun if number == 1 else plural or f'{noun}s'}"

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_npubench.backends.protocol import Device, Probe
+from pytest_npubench.plain_text import last_line
 from pytest_npubench.processes import guarded
 
 # jax notes a plugin that did not start in its log, and goes on without it
@@ -110,11 +111,11 @@ def probe_jax(sought: Sought, timeout_s: float) -> Probe:
     except OSError as error:
         return Probe(reason=f"no {title}: jax could not be asked: {error}", failed=sought.has_plugin)
     if answer.returncode:
-        return Probe(reason=f"no {title}: jax failed: {_last_line(answer.stderr)}", failed=sought.has_plugin)
+        return Probe(reason=f"no {title}: jax failed: {last_line(answer.stderr)}", failed=sought.has_plugin)
     try:
-        return _read(sought, *json.loads(_last_line(answer.stdout)))
+        return _read(sought, *json.loads(last_line(answer.stdout)))
     except (ValueError, TypeError):
-        reason = f"no {title}: jax gave no list of devices: {_last_line(answer.stdout)}"
+        reason = f"no {title}: jax gave no list of devices: {last_line(answer.stdout)}"
         return Probe(reason=reason, failed=sought.has_plugin)
 
 
@@ -169,11 +170,6 @@ def _text(path: Path) -> str:
         return path.read_text(encoding="ascii").strip()
     except OSError:
         return ""
-
-
-def _last_line(text: str) -> str:
-    lines = [line for line in text.splitlines() if line.strip()]
-    return lines[-1].strip() if lines else "no message"
 
 
 def _first_line(text: str) -> str:

@@ -19,6 +19,7 @@ from pytest_npubench.backends.protocol import Device, Probe, Runtime
 from pytest_npubench.backends.telemetry.cpu import CpuTelemetry
 from pytest_npubench.backends.telemetry.state import Telemetry
 from pytest_npubench.errors import DeviceUnavailableError
+from pytest_npubench.plain_text import last_line
 from pytest_npubench.processes import guarded
 
 FAMILY = "openvino"
@@ -47,9 +48,9 @@ class OpenVinoBackend:
         if answer.returncode:
             return _failed(f"openvino failed: {_ending(answer)}")
         try:
-            return _devices(json.loads(_last_line(answer.stdout)))
+            return _devices(json.loads(last_line(answer.stdout)))
         except (ValueError, TypeError, LookupError):
-            return _failed(f"openvino gave no list of devices: {_last_line(answer.stdout)}")
+            return _failed(f"openvino gave no list of devices: {last_line(answer.stdout)}")
 
     def open(self, devices: Sequence[Device], cache_dir: str | None) -> Runtime:
         if missing := _missing():
@@ -98,12 +99,7 @@ def _ending(answer: subprocess.CompletedProcess[str]) -> str:
     """Returns the last words of a process that failed; where a driver crashed it, its signal."""
     if answer.returncode < 0:
         return guarded.ending(answer.returncode)
-    return _last_line(answer.stderr)
-
-
-def _last_line(text: str) -> str:
-    lines = [line for line in text.splitlines() if line.strip()]
-    return lines[-1].strip() if lines else "no message"
+    return last_line(answer.stderr)
 
 
 BACKEND = OpenVinoBackend()

@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Mapping, Sequence
-from importlib import metadata
 
 from pytest_npubench.backends.jax_probe import Sought, probe_jax
 from pytest_npubench.backends.protocol import Device, Probe, Runtime, Stack, class_of
 from pytest_npubench.backends.telemetry.state import Telemetry
 from pytest_npubench.backends.telemetry.tpu import TIMEOUT_S, TpuTelemetry, chip_of, visible_chips
 from pytest_npubench.backends.telemetry.vendor_call import PatientTelemetry, VendorCalls
+from pytest_npubench.core.entry_points import installed_version
 
 BOUNDS = {1: "1,1,1", 2: "1,2,1", 4: "2,2,1"}
 """The shape that so many chips of a host are to libtpu (TPU_CHIPS_PER_PROCESS_BOUNDS)."""
@@ -87,12 +87,8 @@ def _telemetry(devices: Sequence[Device]) -> Telemetry | None:
 
 def _libtpu() -> str | None:
     """libtpu is driver and compiler in one."""
-    for name in ("libtpu", "libtpu-nightly"):
-        try:
-            return f"{name} {metadata.version(name)}"
-        except metadata.PackageNotFoundError:
-            continue
-    return None
+    versions = ((name, installed_version(name)) for name in ("libtpu", "libtpu-nightly"))
+    return next((f"{name} {version}" for name, version in versions if version), None)
 
 
 BACKEND = TpuBackend()

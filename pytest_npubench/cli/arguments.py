@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import re
 import sys
 import textwrap
@@ -12,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from pytest_npubench.core import run_option
 from pytest_npubench.core.run_folders import RunFolders, short_path
 from pytest_npubench.core.secret import masked
 from pytest_npubench.errors import StoreError, did_you_mean
@@ -158,12 +158,9 @@ def seed(text: str) -> int:
 def number(text: str, want: str, fits: Callable[[float], bool]) -> float:
     """A finite number for which `fits` holds. Raises ArgumentTypeError with `want`, which says what is allowed."""
     try:
-        value = float(text)
+        return run_option.number(text, want, fits)
     except ValueError:
-        value = math.nan
-    if not (math.isfinite(value) and fits(value)):
-        raise argparse.ArgumentTypeError(f"{_short(text)}: want {want}")
-    return value
+        raise argparse.ArgumentTypeError(f"{_short(text)}: want {want}") from None
 
 
 def seconds(text: str) -> float:

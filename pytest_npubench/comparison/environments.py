@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_npubench.errors import EnvironmentUnusableError
+from pytest_npubench.plain_text import last_line
 from pytest_npubench.processes import guarded
 from pytest_npubench.store.fingerprint import LIBRARIES
 
@@ -84,13 +85,13 @@ def find_environment(option: str, text: str) -> Environment:
     except OSError as error:
         raise EnvironmentUnusableError(f"{option} {text}: {error.strerror}") from error
     if done.returncode:
-        raise EnvironmentUnusableError(f"{option} {text}: {_last_line(done.stderr) or f'exit {done.returncode}'}")
+        raise EnvironmentUnusableError(f"{option} {text}: {last_line(done.stderr, f'exit {done.returncode}')}")
     return _environment(f"{option} {text}", python, done.stdout)
 
 
 def _environment(option: str, python: Path, output: str) -> Environment:
     try:
-        answer = json.loads(_last_line(output))
+        answer = json.loads(last_line(output, ""))
         plugin, versions = answer["plugin"], dict(answer["versions"])
         if plugin is None:
             raise EnvironmentUnusableError(
@@ -119,8 +120,3 @@ def _interpreter(option: str, text: str) -> Path:
     if not os.access(path, os.X_OK):
         raise EnvironmentUnusableError(f"{option} {text}: is not executable; want a python")
     return path.absolute()
-
-
-def _last_line(text: str) -> str:
-    lines = [line for line in text.splitlines() if line.strip()]
-    return lines[-1].strip() if lines else ""

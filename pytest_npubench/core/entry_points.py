@@ -55,6 +55,14 @@ class Entry:
         return thing
 
 
+def installed_version(distribution: str) -> str | None:
+    """Returns a distribution's version by its metadata; None where it is not installed. Nothing is imported."""
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
 @cache
 def extensions(what: str, group: str) -> Mapping[str, Entry]:
     """Returns the entries that this distribution's extensions register in a group, by name, sorted, where the

@@ -21,6 +21,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
+from pytest_npubench.core.entry_points import installed_version
 from pytest_npubench.core.regular_file import SMALL_BYTES, read_text
 from pytest_npubench.errors import NightlyError
 from pytest_npubench.nightly.night import Night, Step
@@ -88,7 +89,7 @@ def check_lock(night: Night, path: Path | None) -> Step:
         line = "the environment is not locked: a new version of anything may change the key over night"
         return night.record(Step(name="lock", outcome="warning", lines=(line,)))
     pins = read_pins(path)
-    changed = differences(pins, {name: _installed(name) for name in pins})
+    changed = differences(pins, {name: installed_version(name) for name in pins})
     if not changed:
         line = f"{len(pins)} distributions are those of {path.name}"
         return night.record(Step(name="lock", outcome="done", lines=(line,)))
@@ -109,7 +110,7 @@ def _closure(extras: Sequence[str]) -> dict[str, str]:
         if (name, extra) in seen:
             continue
         seen.add((name, extra))
-        version = _installed(name)
+        version = installed_version(name)
         if version is None:
             raise NightlyError(f"{name} is required and not installed: pip install '{OWN}[{','.join(extras)}]'")
         if name != OWN:
@@ -131,13 +132,6 @@ def _required(lines: Iterable[str], extra: str) -> list[tuple[str, str]]:
             name = canonicalize_name(requirement.name)
             requirements += [(name, extra_name) for extra_name in ("", *requirement.extras)]
     return requirements
-
-
-def _installed(name: str) -> str | None:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 def _same(locked: str, installed: str | None) -> bool:

@@ -20,11 +20,11 @@ import platform
 import subprocess
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pytest_npubench
+from pytest_npubench.core.entry_points import installed_version
 from pytest_npubench.core.record_reader import JSON, WrongEntryError
 from pytest_npubench.errors import ConfigError, StoreError
 from pytest_npubench.store.json_text import JsonError, canonical, take
@@ -114,13 +114,7 @@ def num_usable_cores() -> int:
 
 def installed(names: Iterable[str]) -> tuple[tuple[str, str], ...]:
     """(distribution, version) of those that are installed, in the order given. Nothing is imported."""
-    versions = []
-    for name in names:
-        try:
-            versions.append((name, metadata.version(name)))
-        except metadata.PackageNotFoundError:
-            continue
-    return tuple(versions)
+    return tuple((name, version) for name in names if (version := installed_version(name)) is not None)
 
 
 def git_revision(rootdir: Path) -> str | None:

@@ -24,6 +24,7 @@ from pytest_npubench.engines.protocol import Canaries, Compiler
 from pytest_npubench.engines.request_batch import Prompt
 from pytest_npubench.engines.shapes import DecoderShape
 from pytest_npubench.errors import ConfigError, MeasurementError
+from pytest_npubench.plain_text import last_line
 
 Tokens = np.ndarray[Any, np.dtype[np.int32]]
 
@@ -56,7 +57,9 @@ class BucketBinaries:
             for cache in caches:
                 cache[...] = 0
         except RuntimeError as error:
-            raise MeasurementError(f"{label}: no memory for its tensors: {_last_line(error)}") from error
+            raise MeasurementError(
+                f"{label}: no memory for its tensors: {last_line(str(error), type(error).__name__)}"
+            ) from error
         self._caches = caches
 
     def prefill(self, prompt: Tokens, row: int, padding: int = 0) -> int:
@@ -104,12 +107,7 @@ def _run(request: Any) -> None:
         request.start_async()
         request.wait()
     except RuntimeError as error:
-        raise MeasurementError(f"the device did not finish: {_last_line(error)}") from error
-
-
-def _last_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1] if lines else type(error).__name__
+        raise MeasurementError(f"the device did not finish: {last_line(str(error), type(error).__name__)}") from error
 
 
 class OpenVinoBucketEngine(AnsweringBuckets):

@@ -12,13 +12,13 @@ import subprocess
 import sys
 from dataclasses import asdict, dataclass
 from functools import cache
-from importlib.metadata import PackageNotFoundError
-from importlib.metadata import version as metadata_version
 
+from pytest_npubench.core.entry_points import installed_version
 from pytest_npubench.errors import DeviceUnavailableError, NpubenchError
 from pytest_npubench.extensions.vllm.platform import expected_platform
 from pytest_npubench.extensions.vllm.process import PYTHON_VARIABLE, vllm_python
 from pytest_npubench.extensions.vllm.version import check_version, installed_vllm
+from pytest_npubench.plain_text import last_line
 from pytest_npubench.processes import guarded
 from pytest_npubench.processes.child import import_path
 
@@ -79,32 +79,21 @@ def _here() -> VllmThere | None:
     return VllmThere(
         distribution=installed.distribution,
         version=installed.version,
-        torch=_version_of("torch"),
+        torch=installed_version("torch"),
         platform=platform.name,
         family=platform.family,
     )
-
-
-def _version_of(distribution: str) -> str | None:
-    try:
-        return metadata_version(distribution)
-    except PackageNotFoundError:
-        return None
 
 
 def _ask(python: str) -> VllmThere | None:
     try:
         done = guarded.run([python, "-m", MODULE], limit_s=ASK_S, env={**os.environ, **import_path(python)})
         if done.returncode:
-            raise ValueError(f"exit status {done.returncode}: {_last_line(done.stdout + done.stderr)}")
-        answer = json.loads(_last_line(done.stdout))
+            raise ValueError(f"exit status {done.returncode}: {last_line(done.stdout + done.stderr, 'no output')}")
+        answer = json.loads(last_line(done.stdout, "no output"))
         return None if answer is None else VllmThere(**answer)
     except (OSError, ValueError, TypeError, subprocess.TimeoutExpired) as error:
         raise DeviceUnavailableError(f"{PYTHON_VARIABLE}: {python} does not say which vLLM it has: {error}") from error
-
-
-def _last_line(text: str) -> str:
-    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "no output")
 
 
 if __name__ == "__main__":

@@ -10,9 +10,9 @@ It ran on MaxText 0.2.5 on a CPU and on a stand-in, on no TPU: docs/adapters.md.
 
 from __future__ import annotations
 
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 
+from pytest_npubench.core.entry_points import installed_version
 from pytest_npubench.engines.descriptor import EngineDescriptor
 
 PACKAGES = ("maxtext", "MaxText")
@@ -36,10 +36,7 @@ class MaxText(EngineDescriptor):
         return "" if any(map(find_spec, PACKAGES)) else MISSING
 
     def software(self) -> str:
-        try:
-            return f"maxtext {version('maxtext')}"
-        except PackageNotFoundError:  # a checkout that is not installed
-            return "maxtext"
+        return f"maxtext {installed_version('maxtext') or ''}".rstrip()  # a checkout that is not installed has none
 
 
 ENGINE = MaxText()

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from pytest_npubench.backends.protocol import Backend, Device, Stack
 from pytest_npubench.core.clock import perf_counter
+from pytest_npubench.core.entry_points import installed_version
 from pytest_npubench.core.measurement import CacheState, CompileRecord
 from pytest_npubench.engines.shapes import DecoderShape
 from pytest_npubench.engines.unopened_devices import UnopenedDevices, with_software
@@ -37,20 +37,13 @@ class NeuronRuntime(UnopenedDevices):
         super().__init__(backend, devices, "NxD Inference")
 
     def stack(self) -> Stack:
-        parts = [f"{name} {_version(name)}" for name in RUNTIME if _version(name)]
+        parts = [f"{name} {version}" for name in RUNTIME if (version := installed_version(name))]
         return with_software(super().stack(), ", ".join(parts) or RUNTIME[0], _compiler(), SETTINGS)
 
 
 def _compiler() -> str | None:
-    version = _version(COMPILER)
+    version = installed_version(COMPILER)
     return None if version is None else f"{COMPILER} {version}"
-
-
-def _version(distribution: str) -> str | None:
-    try:
-        return version(distribution)
-    except PackageNotFoundError:
-        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from importlib import metadata
 
 from pytest_npubench.backends.protocol import Backend, Device, Stack, class_of
+from pytest_npubench.core.entry_points import installed_version
 from pytest_npubench.core.measurement import NOT_RUN
 from pytest_npubench.engines.unopened_devices import UnopenedDevices, with_software
 from pytest_npubench.extensions.compilers.compiled.compiler import VARIABLES, versions
@@ -40,13 +40,5 @@ class PackageRuntime(CompilerRuntime):
     def stack(self) -> Stack:
         bare = class_of(self._devices)
         stack = replace(bare, device_class=f"{bare.device_class}, {self.topology}, {TITLE}")
-        software = f"{self._package} {_version(self._package)}".strip()
+        software = f"{self._package} {installed_version(self._package) or ''}".strip()
         return with_software(stack, software, software, ())
-
-
-def _version(package: str) -> str:
-    """ "" where it is not installed."""
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return ""

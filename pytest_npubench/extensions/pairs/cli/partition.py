@@ -230,8 +230,7 @@ def run_explain(arguments: argparse.Namespace) -> int:
 
 def _profile(arguments: argparse.Namespace) -> PartitionProfile:
     """Held against this machine; the pair's units are not opened for it."""
-    from pytest_npubench.extensions.pairs.partition.profile_file import read_profile
-    from pytest_npubench.extensions.pairs.partition.profile_fingerprint import machine_facts
+    from pytest_npubench.extensions.pairs.partition.profile_file import machine_facts, read_profile
 
     return read_profile(arguments.profile, facts=machine_facts(), any_fingerprint=arguments.any_fingerprint)
 

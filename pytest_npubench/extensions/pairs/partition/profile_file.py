@@ -7,6 +7,7 @@ Every list holds objects of one kind; their entries are the fields of the record
 from __future__ import annotations
 
 import json
+import platform
 from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
@@ -18,10 +19,25 @@ from pytest_npubench.core.record_reader import JSON, WrongEntryError
 from pytest_npubench.core.regular_file import read_text, replace_text
 from pytest_npubench.errors import FormatVersionError, PartitionError, StoreError
 from pytest_npubench.extensions.pairs.partition.profile import PartitionProfile
+from pytest_npubench.extensions.pairs.partition.unit import UnitPair
+from pytest_npubench.store.fingerprint import cpu_model, installed
 
 FORMAT = "npubench-partition-profile"
 VERSION = 1
 MAX_BYTES = 256 * 1024 * 1024
+
+
+LIBRARIES = ("numpy", "torch", "jax", "jaxlib", "openvino")
+
+
+def machine_facts(cpuinfo: Path = Path("/proc/cpuinfo")) -> dict[str, str]:
+    """Returns the processor and the libraries that units run on, without importing or opening any of them."""
+    return {"processor": cpu_model(cpuinfo), "system": platform.system(), **dict(installed(LIBRARIES))}
+
+
+def pair_facts(pair: UnitPair) -> dict[str, str]:
+    """Returns the facts of the machine and of both units."""
+    return {**machine_facts(), "gpu": pair.gpu.name, "npu": pair.npu.name}
 
 
 def write_profile(path: Path, profile: PartitionProfile) -> None:
@@ -36,7 +52,7 @@ def write_profile(path: Path, profile: PartitionProfile) -> None:
 def read_profile(
     path: Path, *, facts: Mapping[str, str] | None = None, any_fingerprint: bool = False
 ) -> PartitionProfile:
-    """facts: of this machine, against which the profile's are held (profile_fingerprint); None: of any machine.
+    """facts: of this machine, against which the profile's are held (machine_facts); None: of any machine.
 
     Raises StoreError naming file and place for what cannot be read or is no profile, FormatVersionError for another
     version, PartitionError for a profile measured elsewhere, unless any_fingerprint.

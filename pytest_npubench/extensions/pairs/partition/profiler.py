@@ -26,7 +26,7 @@ from pytest_npubench.extensions.pairs.partition.number_formats import RESULT_BYT
 from pytest_npubench.extensions.pairs.partition.options import SplitOptions
 from pytest_npubench.extensions.pairs.partition.output_check import ExactProduct, check_split_computes, exact_product
 from pytest_npubench.extensions.pairs.partition.profile import PartitionProfile, PartKey, SyncLatency
-from pytest_npubench.extensions.pairs.partition.profile_fingerprint import pair_facts
+from pytest_npubench.extensions.pairs.partition.profile_file import pair_facts
 from pytest_npubench.extensions.pairs.partition.profile_points import (
     PartPoint,
     TogetherPoint,

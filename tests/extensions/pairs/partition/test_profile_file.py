@@ -11,8 +11,7 @@ from pytest_npubench.errors import FormatVersionError, PartitionError, StoreErro
 from pytest_npubench.extensions.pairs.partition.matmul import GPU
 from pytest_npubench.extensions.pairs.partition.options import SplitOptions
 from pytest_npubench.extensions.pairs.partition.profile import SyncLatency
-from pytest_npubench.extensions.pairs.partition.profile_file import read_profile, write_profile
-from pytest_npubench.extensions.pairs.partition.profile_fingerprint import machine_facts
+from pytest_npubench.extensions.pairs.partition.profile_file import machine_facts, read_profile, write_profile
 
 from .profiles import latency, profile, random_profile
 
