@@ -11,7 +11,7 @@ from zlib import crc32
 
 from pytest_npubench.serving.arrivals import gamma, load_of, poisson
 from pytest_npubench.serving.request import ServingRequest
-from pytest_npubench.workloads import workload
+from pytest_npubench.workloads import ANY_UNIT, workload
 
 DIVIDED = re.compile(r"(.+)-div([1-9][0-9]*)(?:x([1-9][0-9]*))?")
 
@@ -26,7 +26,7 @@ def lengths(name: str, num_requests: int, seed: int, max_total_tokens: int) -> t
     base, prompts_by = (divided[1], int(divided[2])) if divided else (name, 1)
     answers_by = int(divided[3] or prompts_by) if divided else 1
     fitting = max_total_tokens * min(prompts_by, answers_by)
-    sample = workload(base).sample(num_requests, seed=seed, max_total_tokens=fitting)
+    sample = workload(base, time_unit=ANY_UNIT).sample(num_requests, seed=seed, max_total_tokens=fitting)
     return tuple(
         (max(1, round(item.input_tokens / prompts_by)), max(1, round(item.output_tokens / answers_by)))
         for item in sample.requests

@@ -91,6 +91,16 @@ def add_json_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
+def add_trace_options(parser: argparse.ArgumentParser) -> None:
+    """What a trace's file may leave open."""
+    parser.add_argument(
+        "--time-unit", choices=("s", "ms", "us", "ns"), help="of a trace's arrivals (default: it shows)"
+    )
+    parser.add_argument(
+        "--block-tokens", metavar="N", type=token_count, help="of an id of a trace's prompts (default: it shows)"
+    )
+
+
 def add_journal(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "journal",

@@ -11,7 +11,7 @@ import argparse
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from pytest_npubench.cli.arguments import add_command, add_json_option, columns, print_document
+from pytest_npubench.cli.arguments import add_command, add_json_option, add_trace_options, columns, print_document
 from pytest_npubench.plain_text import plain
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ NUM_DRAWS = 20_000
 def add_parser(commands: Commands, about: str) -> None:
     parser = add_command(commands, "workloads", about, "npubench workloads lens-sharegpt")
     parser.add_argument("workload", metavar="NAME_OR_PATH", nargs="?", help="a workload's name or a trace file")
+    add_trace_options(parser)
     add_json_option(parser)
     parser.set_defaults(run=run)
 
@@ -41,7 +42,9 @@ def run(arguments: argparse.Namespace) -> None:
             return
         print(columns([("NAME", "KIND", "SOURCE"), *((item.name, item.kind, item.source) for item in listed)]))
         return
-    workload = workloads.workload(arguments.workload)
+    workload = workloads.workload(
+        arguments.workload, time_unit=arguments.time_unit, block_tokens=arguments.block_tokens
+    )
     if arguments.json:
         basis, lengths = _statistics(workload)
         tokens = {name: asdict(of) for name, of in lengths}

@@ -52,6 +52,8 @@ _MODULE_OF = {
     "load": "loading",
 }
 TRACE_SAMPLE_NAMES = ("azure-conv-sample",)
+ANY_UNIT: TimeUnit = "s"
+"""Of a trace's stamps, where its lengths alone are wanted."""
 _registered: dict[str, Workload] = {}
 
 

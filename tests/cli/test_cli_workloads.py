@@ -62,6 +62,21 @@ def test_statistics_of_a_rebuilt_workload_are_the_published_ones(
     assert published.source in out
 
 
+@pytest.mark.parametrize("unit", ["s", "ms"])
+def test_what_a_trace_leaves_open_is_told(call: Run, tmp_path: Path, unit: str) -> None:
+    path = tmp_path / "trace.jsonl"
+    path.write_text(
+        "\n".join(
+            f'{{"timestamp": {at}, "input_length": 521, "output_length": 9, "hash_ids": [1, 2]}}' for at in (1.5, 61.5)
+        ),
+        encoding="utf-8",
+    )
+    assert "want --time-unit s or ms" in call("workloads", path).error
+    words = {"s": "over 60 s", "ms": "over 0.06 s"}[unit]
+    assert words in call("workloads", path, "--time-unit", unit).out
+    assert "ids of 400 tokens" in call("workloads", path, "--time-unit", unit, "--block-tokens", 400).out
+
+
 def test_an_unknown_workload_and_a_file_that_holds_none(call: Run, tmp_path: Path) -> None:
     assert "did you mean 'lens-sharegpt'?" in call("workloads", "lens-sharegp").error
     (tmp_path / "bad.csv").write_text("a,b\n1,2\n", encoding="utf-8")

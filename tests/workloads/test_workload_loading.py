@@ -7,7 +7,9 @@ import re
 
 import pytest
 
+from pytest_npubench.campaign import served_load
 from pytest_npubench.errors import WorkloadError
+from pytest_npubench.suites.buckets.sampling import many_requests
 from pytest_npubench.workloads import FORMATS, load, workload
 
 AZURE = """TIMESTAMP,ContextTokens,GeneratedTokens
@@ -133,6 +135,12 @@ def test_a_file_s_evidence_says_its_unit_and_what_an_id_is(rows, how, span_s, no
     assert found.arrival_s == pytest.approx((0.0, span_s))
     assert note in found.note
     assert f"2 requests; over {span_s:.4g} s, {1 / span_s:.3g} requests/s" in found.note
+
+
+def test_lengths_alone_want_no_unit(write):
+    path = str(write("input_tokens,output_tokens,stamp\n10,20,5\n"))
+    assert [each.tolist() for each in many_requests(path, 2, 64)] == [[10, 10], [20, 20]]
+    assert served_load.lengths(path, 2, 0, 64) == ((10, 20), (10, 20))
 
 
 def test_evidence_that_contradicts_itself_is_asked_about(write):

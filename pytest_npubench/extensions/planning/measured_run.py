@@ -24,6 +24,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import median
 from typing import Annotated, Any
 
 from msgspec import Meta
@@ -47,8 +48,10 @@ MAX_BYTES = 256 * 2**20
 REQUESTS, META = "requests.jsonl", "meta.json"
 MOST_LOST = 0.1
 """Of the requests: with more of them missing, what is left is another load."""
-MOST_SPAN = 2.0
-"""Of the benchmark's duration: a unit that is mistaken is off by 1,000 and more."""
+MOST_TIMES = {"duration": 2.0, "request_throughput": 2.0, "mean_ttft_ms": 500.0}
+"""What a benchmark says that its times are: a unit that is mistaken is off by 1,000, and a span by less."""
+SLOWEST_S = 1.0
+"""Between two tokens; above it times may well be milliseconds."""
 FAILED, ABSENT = "failed", "not in its lists"
 COLUMNS = ("input_lens", "output_lens", "ttfts", "itls", "start_times")
 OF_REQUESTS = """request_id id scheduled_ts num_preemptions error errors success finish_reason num_generation_tokens
@@ -192,6 +195,7 @@ class _Rows:
         self.requests: list[MeasuredRequest] = []
         self.lost: Counter[str] = Counter()
         self.doubts: tuple[str, ...] = ()
+        self.says_unit = False
 
     def add(self, row: Mapping[str, Any]) -> None:
         """Raises WrongEntryError for a row that no request can be."""
@@ -231,7 +235,9 @@ def _run(
     times = ("arrival_s", "first_token_s", "last_token_s")
     moved = tuple(replace(request, **{name: getattr(request, name) - zero_s for name in times}) for request in ordered)
     lost = (f"{num_lost} of {there} requests are left out: {reasons}",) if num_lost else ()
-    doubts = (*lost, *rows.doubts, *of_engine)
+    gap_s = median(one.tpot_s for one in ordered)
+    unit = (f"tokens come {gap_s:.3g} s apart in the median, and nothing says that times are seconds",)
+    doubts = (*lost, *(unit if gap_s >= SLOWEST_S and not rows.says_unit else ()), *rows.doubts, *of_engine)
     return MeasuredRun(source=str(path), requests=moved, engine=engine, stack=stack, doubts=doubts)
 
 
@@ -289,7 +295,7 @@ def _benchmark(path: Path, entries: Any) -> _Rows:
     )
     if absent > 0:
         rows.lost[ABSENT] += absent
-    _check_unit(path, rows.requests, entries.get("duration"))
+    rows.says_unit = _says_unit(path, rows.requests, entries)
     completed = entries.get("completed")
     if isinstance(completed, int) and completed < (num_read := len(rows.requests)):
         doubts += (f"{num_read} requests have times and no error, and completed says {completed}",)
@@ -311,16 +317,28 @@ def _with_arrivals(entries: Mapping[str, Any], num_requests: int) -> tuple[Mappi
     return entries, ()
 
 
-def _check_unit(path: Path, requests: Sequence[MeasuredRequest], duration_s: object) -> None:
-    """Raises WorkloadError for requests that took far longer than the benchmark: their times are in another unit."""
-    if not requests or not isinstance(duration_s, int | float) or duration_s <= 0:
-        return
+def _says_unit(path: Path, requests: Sequence[MeasuredRequest], entries: Mapping[str, Any]) -> bool:
+    """Whether a duration, a rate or a mean says that times are in seconds. Raises WorkloadError for requests that took
+    far longer than that: their times are in another unit."""
+    if not requests:
+        return False
     span_s = max(one.last_token_s for one in requests) - min(one.arrival_s for one in requests)
-    if span_s / MOST_SPAN > duration_s:
-        raise WorkloadError(
-            f"{path}: its requests span {span_s:.4g} s of a duration of {duration_s:.4g} s; want start_times, ttfts "
-            "and itls in seconds"
-        )
+    number = entries.get("completed")
+    read = {
+        "duration": span_s,
+        "mean_ttft_ms": 1e3 * sum(one.ttft_s for one in requests) / len(requests),
+        "request_throughput": (number if isinstance(number, int) and number < 1e15 else len(requests)) / span_s,
+    }
+    values = ((name, entries.get(name)) for name in read)
+    given = {name: value for name, value in values if isinstance(value, int | float) and 0 < value < 1e15}
+    for name, value in given.items():
+        larger, smaller = (value, read[name]) if name == "request_throughput" else (read[name], value)
+        if larger / MOST_TIMES[name] > smaller:
+            raise WorkloadError(
+                f"{path}: {name} is {value}, and {read[name]:.6g} by its requests; want start_times, ttfts and itls in "
+                "seconds"
+            )
+    return bool(given)
 
 
 def _benchmark_row(prompt: Any, output: Any, ttft_s: Any, gaps_s: Any, start_s: Any) -> dict[str, Any]:

@@ -27,10 +27,12 @@ DRAWN_VISIT_S = 0.7  # one batch is half of a case's error: a long one is to be 
 @lru_cache(maxsize=256)
 def sample(workload_name: str, num_requests: int, batch_size: int, max_total_tokens: int) -> LengthSample:
     """Requests of a workload that fit max_total_tokens; the sample counts what did not fit."""
-    from pytest_npubench.workloads import workload
+    from pytest_npubench.workloads import ANY_UNIT, workload
 
     seed = crc32(f"{workload_name}/{batch_size}".encode())  # other lengths for other batch sizes
-    return workload(workload_name).sample(num_requests, seed=seed, max_total_tokens=max_total_tokens)
+    return workload(workload_name, time_unit=ANY_UNIT).sample(
+        num_requests, seed=seed, max_total_tokens=max_total_tokens
+    )
 
 
 def drawn_batches(
@@ -53,9 +55,13 @@ def many_requests(workload_name: str, num_requests: int, max_total_tokens: int) 
     """Input and output tokens, int64 [num_requests] each, of one seeded sample of a workload."""
     import numpy as np
 
-    from pytest_npubench.workloads import workload
+    from pytest_npubench.workloads import ANY_UNIT, workload
 
-    requests = workload(workload_name).sample(num_requests, seed=0, max_total_tokens=max_total_tokens).requests
+    requests = (
+        workload(workload_name, time_unit=ANY_UNIT)
+        .sample(num_requests, seed=0, max_total_tokens=max_total_tokens)
+        .requests
+    )
     inputs = np.array([item.input_tokens for item in requests], dtype=np.int64)
     return inputs, np.array([item.output_tokens for item in requests], dtype=np.int64)
 

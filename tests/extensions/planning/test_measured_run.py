@@ -189,8 +189,18 @@ def test_a_duration_tells_times_of_another_unit(tmp_path: Path, scaled: tuple[st
     }
     changed = entries | {name: thousands[name] for name in scaled}
     path.write_text(json.dumps(changed | {"duration": 2.7}), encoding="utf-8")
-    with pytest.raises(WorkloadError, match=r"of a duration of 2\.7 s; want start_times, ttfts and itls in seconds"):
+    spans = r"[\d.]+ by its requests; want start_times, ttfts and itls in seconds"
+    with pytest.raises(WorkloadError, match=rf"duration is 2\.7, and {spans}"):
         measured_run(path)
+    for name, value in (("request_throughput", 0.741), *([("mean_ttft_ms", 250)] if "ttfts" in scaled else [])):
+        path.write_text(json.dumps(entries | {name: value}), encoding="utf-8")
+        assert measured_run(path).doubts == ()
+        path.write_text(json.dumps(changed | {name: value}), encoding="utf-8")
+        with pytest.raises(WorkloadError, match=rf"{name} is {value}, and {spans}"):
+            measured_run(path)
+    path.write_text(json.dumps(changed), encoding="utf-8")
+    doubt = ("tokens come 250 s apart in the median, and nothing says that times are seconds",)
+    assert measured_run(path).doubts == (doubt if "itls" in scaled else ())
 
 
 def test_requests_that_a_benchmark_did_not_complete_are_told(tmp_path: Path) -> None:

@@ -155,8 +155,8 @@ def searched(arguments: argparse.Namespace) -> Search:
     )
     from pytest_npubench.extensions.planning.cli.search_pools import processes
     from pytest_npubench.extensions.planning.cli.search_results import append
-    from pytest_npubench.extensions.planning.cli.searched_settings import ANY_UNIT, Goal
-    from pytest_npubench.workloads import workload
+    from pytest_npubench.extensions.planning.cli.searched_settings import Goal
+    from pytest_npubench.workloads import ANY_UNIT, workload
 
     workload(arguments.workload, time_unit=ANY_UNIT)
     contenders = _contenders(arguments)

@@ -58,8 +58,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Status 1 where no batch size keeps the limits. Raises StoreError, WorkloadError, ConfigError, LengthError."""
     from pytest_npubench.extensions.planning.batch_search import batch_speed, best_batch, keeps_tbt, keeps_ttft
     from pytest_npubench.suites.buckets.profile_source import profile_from_file
-    from pytest_npubench.workloads import workload
+    from pytest_npubench.workloads import ANY_UNIT, workload
 
+    name = workload(arguments.workload, time_unit=ANY_UNIT).name
     profiles = {str(path): profile_from_file(path).profile for path in arguments.profiles}
     prices = dict(arguments.device_price)
     if unknown := sorted(prices.keys() - profiles.keys()):
@@ -67,14 +68,14 @@ def run(arguments: argparse.Namespace) -> int:
     requests = drawn(arguments, min(max(profile.buckets) for profile in profiles.values()))
     speeds = [
         batch_speed(
-            name,
+            path,
             profile,
             requests,
             finished=arguments.finished,
             quantile=arguments.quantile,
-            price_per_hour=prices.get(name, 1.0),
+            price_per_hour=prices.get(path, 1.0),
         )
-        for name, profile in profiles.items()
+        for path, profile in profiles.items()
     ]
     speeds.sort(key=lambda speed: (speed.cost, speed.batch_size))
     kept = [speed for speed in speeds if keeps_ttft(speed, arguments.max_ttft) and keeps_tbt(speed, arguments.max_tbt)]
@@ -85,14 +86,14 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_document(
             "batch-search",
-            workload=workload(arguments.workload).name,
+            workload=name,
             num_requests=len(requests),
             quantile=arguments.quantile,
             best=best and best.name,
             batches=[{**asdict(speed), "keeps_limits": speed in kept} for speed in speeds],
         )
     else:
-        say(f"{len(requests)} requests of {workload(arguments.workload).name}; times are p{100 * arguments.quantile:g}")
+        say(f"{len(requests)} requests of {name}; times are p{100 * arguments.quantile:g}")
         print(columns([("batch", "tokens/s", "TTFT", "TBT", "cost of 1M", "", "profile"), *_rows(speeds, kept, best)]))
     if why:
         print_error(why)

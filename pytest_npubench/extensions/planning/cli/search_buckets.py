@@ -72,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Status 1 where no set keeps the limits. Raises StoreError, WorkloadError, ConfigError, LengthError."""
     from pytest_npubench.extensions.planning.bucket_search import Demand, best_sets, set_seconds
     from pytest_npubench.suites.buckets.profile_source import profile_from_file
-    from pytest_npubench.workloads import workload
+    from pytest_npubench.workloads import ANY_UNIT, workload
 
     profile = profile_from_file(arguments.profile).profile
     limits = _limits(arguments)
@@ -87,7 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
         print_error(error)
         return 1
     inverted = list(_inverted(profile))
-    name = workload(arguments.workload).name
+    name = workload(arguments.workload, time_unit=ANY_UNIT).name
     if arguments.json:
         print_document(
             "bucket-search",
@@ -111,9 +111,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 def drawn(arguments: argparse.Namespace, largest: int) -> list[tuple[int, int]]:
     """(input_tokens, output_tokens) of the workload that the largest bucket holds."""
-    from pytest_npubench.workloads import workload
+    from pytest_npubench.workloads import ANY_UNIT, workload
 
-    sample = workload(arguments.workload).sample(arguments.num_requests, seed=arguments.seed, max_total_tokens=largest)
+    sample = workload(arguments.workload, time_unit=ANY_UNIT).sample(
+        arguments.num_requests, seed=arguments.seed, max_total_tokens=largest
+    )
     return [(one.input_tokens, one.output_tokens) for one in sample.requests]
 
 

@@ -26,11 +26,8 @@ if TYPE_CHECKING:
     from pytest_npubench.extensions.planning.cli.simulation import System
     from pytest_npubench.serving.request import ServingRequest
     from pytest_npubench.serving.settings import Setting
-    from pytest_npubench.workloads.reading import TimeUnit
 
 DISAGGREGATED = "disaggregated"
-ANY_UNIT: TimeUnit = "s"
-"""Of a trace's stamps, which nothing is made of: requests arrive at a rate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,7 +191,7 @@ def _evaluated(candidate: Candidate, goal: Goal, rate_per_s: float, at_least: fl
 def _requests(goal: Goal, most_tokens: int | None, rate_per_s: float) -> tuple[ServingRequest, ...]:
     """The same for all settings, whatever their KV caches hold."""
     from pytest_npubench.extensions.planning.cli.simulation import arriving
-    from pytest_npubench.workloads import workload
+    from pytest_npubench.workloads import ANY_UNIT, workload
 
     lengths = workload(goal.workload, time_unit=ANY_UNIT)
     sample = lengths.sample(goal.num_requests, seed=goal.seed, max_total_tokens=most_tokens)

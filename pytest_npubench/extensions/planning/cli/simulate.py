@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_npubench.cli.arguments import (
     LONGEST_SHOWN,
     add_command,
+    add_trace_options,
     check_other_file,
     device_count,
     number,
@@ -118,12 +119,7 @@ def add_parser(commands: Commands, about: str) -> None:
     parser.add_argument("--rate", metavar="R", nargs="+", action="extend", type=rate, help="requests per second")
     parser.add_argument("--cv", type=_cv, help="of the gaps between arrivals (default: Poisson, which has 1)")
     parser.add_argument("--replay", action="store_true", help="the trace's own arrival times instead of --rate")
-    parser.add_argument(
-        "--time-unit", choices=("s", "ms", "us", "ns"), help="of a trace's arrivals (default: it shows)"
-    )
-    parser.add_argument(
-        "--block-tokens", metavar="N", type=token_count, help="of an id of a trace's prompts (default: it shows)"
-    )
+    add_trace_options(parser)
     parser.add_argument("--seed", type=seed, default=0, help="of lengths, arrivals and router (default 0)")
     parser.add_argument("--chunk-size", metavar="TOKENS", type=token_count, help="default 512; hybrid 8192")
     parser.add_argument("--layer-groups", metavar="N", type=group_count, help="default: by the prompt's length")

@@ -29,9 +29,9 @@ def profiles(tmp_path: Path) -> Callable[..., Path]:
 
 @pytest.fixture
 def lengths(tmp_path: Path) -> Path:
-    """One prompt of 100 tokens and one of 200, in equal parts, three tokens each."""
+    """One prompt of 100 tokens and one of 200, in equal parts, three tokens each, at times in no known unit."""
     path = tmp_path / "lengths.csv"
-    path.write_text("input_tokens,output_tokens\n100,3\n200,3\n", encoding="utf-8")
+    path.write_text("input_tokens,output_tokens,stamp\n100,3,5\n200,3,9\n", encoding="utf-8")
     return path
 
 
