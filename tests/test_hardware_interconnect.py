@@ -14,7 +14,7 @@ from pytest_npubench.suites.hardware_files import load_all, load_hardware
 
 SPECS = load_all([default_directory()])
 # B/s of one chip in one direction, half of what the makers print for both: 900, 900, 600, 400, 800, 1200 and 1200 GB/s;
-# of the v4, six links of 50 GB/s
+# of the v4, six links of 50 GB/s; PCIe has 64 GB/s for both in its fourth generation, and 128 in its fifth
 PUBLISHED = {
     "nvidia-h100": 450e9,
     "nvidia-h200": 450e9,
@@ -26,6 +26,12 @@ PUBLISHED = {
     "nvidia-h100-nvl": 300e9,
     "nvidia-h100-pcie": 300e9,
     "nvidia-h200-nvl": 450e9,
+    "nvidia-l4": 32e9,
+    "nvidia-l40s": 32e9,
+    "nvidia-a10g": 32e9,
+    "nvidia-rtx-4090": 32e9,
+    "nvidia-rtx-5090": 64e9,
+    "nvidia-rtx-pro-6000": 64e9,
     "tpu-v4": 300e9,
     "tpu-v5e": 200e9,
     "tpu-v6e": 400e9,

@@ -299,7 +299,7 @@ def test_cutting_a_pass_in_two_never_makes_it_faster(name: str, cut: int, rows: 
     [
         ("cpu", 1, "fp32", "'cpu' states no peak.memory_bandwidth_bytes_per_s"),
         ("nvidia-a100", 1, "fp8", "'nvidia-a100' states no peak.flops_per_s.fp8"),
-        ("nvidia-l4", 2, "bf16", "'nvidia-l4' states no peak.interconnect_bandwidth_bytes_per_s"),
+        ("nvidia-a100-40gb", 2, "bf16", "'nvidia-a100-40gb' states no peak.interconnect_bandwidth_bytes_per_s"),
         ("nvidia-h100", 3, "bf16", "has 4 key-value heads to share out; want one of 1, 2, 4"),
         ("nvidia-h100", 1, "fp12", "dtype 'fp12'; want one of fp32"),
     ],
