@@ -248,10 +248,12 @@ def test_who_ends_keeps_its_slot_for_one_iteration_more(load: Sequence[ServingRe
 
 
 @pytest.mark.parametrize(("is_asynchronous", "third_s"), [(True, 4.0), (False, 3.0)])
-def test_the_third_of_three_on_two_slots(is_asynchronous: bool, third_s: float) -> None:
+@pytest.mark.parametrize(("prompt", "most"), [(10, 2), (26, 9)], ids=["slots", "blocks"])
+def test_the_third_of_three_where_two_have_room(is_asynchronous: bool, third_s: float, prompt: int, most: int) -> None:
+    """On two slots; or 7 blocks each of the 16 that there are, of 4 tokens, and one more for the second's answer."""
     served = serve_replicas(
-        requests((0.0, 10, 2), (0.0, 10, 4), (0.0, 10, 2)),
-        [Replica(policy(chunk_size_tokens=64, max_batch_size=2), device(SECOND))],
+        requests((0.0, prompt, 2), (0.0, prompt, 4), (0.0, prompt, 2)),
+        [Replica(policy(chunk_size_tokens=64, max_batch_size=most), device(SECOND))],
         is_asynchronous=is_asynchronous,
     )
     assert served.records[2].token_times_s[0] == pytest.approx(third_s)
