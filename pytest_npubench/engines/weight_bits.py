@@ -35,7 +35,8 @@ OF_VALUES = """activation_scheme activations activation_scale_ub fmt scale_fmt f
     pack_dtype dataset use_exllama exllama_config max_input_length batch_size do_fuse fuse_max_seq_len iters nsamples
     seqlen lr minmax_lr enable_quanted_input enable_minmax_tuning low_gpu_mem_usage packing_format autoround_version
     data_type bnb_4bit_compute_dtype bnb_4bit_quant_storage bnb_4bit_quant_type llm_int8_enable_fp32_cpu_offload
-    llm_int8_has_fp16_weight llm_int8_threshold include_input_output_embeddings"""
+    llm_int8_has_fp16_weight llm_int8_threshold include_input_output_embeddings smoothquant_val clamp_val
+    use_meta_recipe"""
 KNOWN = frozenset(f"{_READ} {OF_VALUES}".split()).union(LISTS)
 WITH_KV_DTYPE = ("compressed-tensors", "compressed_tensors", "modelopt", "modelopt_fp4")
 """Methods whose scheme of keys and values vLLM serves with, unless it is told otherwise (0.32: how its attention layer
@@ -200,7 +201,9 @@ def _modelopt(table: Config) -> WeightBits:
         return WeightBits(method="", bits=8, compute="fp8")
     if algorithm == "MXFP8":
         return WeightBits(method="", bits=8 + 8 / 32, compute="fp8")
-    if algorithm in ("NVFP4", "NVFP4_AWQ", "W4A4_NVFP4", "W4A16_NVFP4"):
+    if algorithm in ("W4A8_MXFP4_FP8", "W4A8_MXFP4_MXFP8", "W4A16_MXFP4"):
+        return WeightBits(method="", bits=4 + 8 / 32, compute=None if "A16" in algorithm else "fp8")
+    if algorithm in ("NVFP4", "NVFP4_AWQ", "W4A4_NVFP4", "W4A16_NVFP4", "W4A8_NVFP4_FP8"):
         size = table.get("group_size") or 16
         return WeightBits(method="", bits=4 + 8 / size, compute=None if "A16" in algorithm else "fp8")
     if algorithm in ("INT8_SQ", "W8A8_SQ_PER_CHANNEL", "W8A8"):

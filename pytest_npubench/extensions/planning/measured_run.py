@@ -62,7 +62,8 @@ OF_BENCHMARKS = """endpoint_type backend label num_prompts request_rate burstine
     ramp_up_start_rps ramp_up_end_rps latencies queue_times dataset_name sharegpt_output_len random_input_len
     random_output_len random_range_ratio concurrency input_throughput total_throughput total_input_text_tokens
     total_input_vision_tokens total_output_tokens_retokenized output_throughput_retokenized
-    total_throughput_retokenized max_itl_ms tag"""
+    total_throughput_retokenized max_itl_ms tag benchmark_start_time benchmark_end_time global_request_ids
+    user_throughput"""
 WITHOUT_EFFECT = frozenset(f"{OF_REQUESTS} {OF_RUNS} {OF_BENCHMARKS}".split())
 """Keys of what is known already, or of what changes nothing that is simulated."""
 SUMMARIES = ("mean_", "median_", "std_", "p50_", "p90_", "p95_", "p99_", "p25_", "p75_")

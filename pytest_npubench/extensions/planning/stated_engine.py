@@ -45,18 +45,37 @@ OF_RUNS = """schema_version model model_name model_id model_tag served_model_nam
 _OF_ANSWERS = """disable_log_stats disable_log_requests enable_log_requests observability_config profiler_config
     max_logprobs logprobs_mode generation_config structured_outputs_config decoding_config tool_call_parser
     reasoning_parser enable_auto_tool_choice chat_template renderer_num_workers multi_step_stream_outputs
-    enable_prompt_tokens_details shutdown_timeout enable_logging_iteration_details"""
+    enable_prompt_tokens_details shutdown_timeout enable_logging_iteration_details logging_config log_level
+    log_config_file aggregate_engine_logging show_hidden_metrics_for_version otlp_traces_endpoint
+    collect_detailed_traces per_request_spec_decode_metrics custom_histogram_buckets cudagraph_metrics
+    enable_layerwise_nvtx_tracing enable_mfu_metrics return_sampling_mask use_fp64_gumbel override_generation_config
+    logits_processors reasoning_parser_plugin reasoning_config watermark_config aux_output_config"""
+# where files come from, and what processes there are
+_OF_PROCESSES = """hf_config_path hf_token model_loader_extra_config ignore_patterns use_tqdm_on_load
+    weight_transfer_config pt_load_map_location allow_deprecated_quantization max_parallel_loading_workers
+    fail_on_environ_validation nnodes node_rank distributed_timeout_seconds cpu_distributed_timeout_seconds
+    device_ids data_parallel_rank data_parallel_start_rank data_parallel_size_local data_parallel_address
+    _api_process_count _api_process_rank ray_workers_use_nsight worker_extension_cls enable_shm_tensor_arena
+    enable_fault_tolerance enable_sleep_mode sleep_mode_offload_cudagraph sleep_preserve_parameter_names
+    enable_cumem_allocator enable_nccl_comm_suspend"""
 # how an iteration is computed and sent between devices: whatever it is, the times of the run have it
 _OF_ITERATIONS = """additional_config attention_config compilation_config device_config kernel_config mamba_config
     offload_config optimization_level performance_mode model_impl disable_cascade_attn sleep_mode_backend
     distributed_executor_backend disable_custom_all_reduce disable_nccl_for_dp_synchronization all2all_backend
     dcp_comm_backend worker_cls sd_worker_cls master_addr master_port data_parallel_backend data_parallel_master_ip
-    data_parallel_master_port data_parallel_rpc_port prefix_caching_hash_algo fault_tolerance_config"""
+    data_parallel_master_port data_parallel_rpc_port prefix_caching_hash_algo fault_tolerance_config moe_backend
+    linear_backend sparse_indexer_topk_backend attention_backend mamba_backend mamba_ssu_algorithm gdn_prefill_backend
+    kda_prefill_backend kda_decode_backend cudagraph_capture_sizes max_cudagraph_capture_size ir_op_priority
+    dcp_q_replicate enable_batch_sharded_sampling enable_ep_weight_filter enable_flashinfer_autotune
+    enable_return_routed_experts"""
 # of encoders, or told by another setting
 _TOLD = """encoder_cache_size max_num_encoder_input_tokens ec_manager_config is_multimodal_model is_moe_model world_size
     kv_cache_max_concurrency user_specified_block_size user_specified_mamba_block_size kv_offloading_backend
-    eplb_config dbo_decode_token_threshold dbo_prefill_token_threshold replayssm_buffer_len"""
-WITHOUT_EFFECT = frozenset(f"{OF_RUNS} {_OF_ANSWERS} {_OF_ITERATIONS} {_TOLD}".split())
+    eplb_config dbo_decode_token_threshold dbo_prefill_token_threshold replayssm_buffer_len limit_mm_per_prompt
+    enable_mm_embeds enable_mm_processor_stats interleave_mm_strings media_io_kwargs"""
+WITHOUT_EFFECT = frozenset(f"{OF_RUNS} {_OF_ANSWERS} {_OF_PROCESSES} {_OF_ITERATIONS} {_TOLD}".split())
+BEGINNINGS = ("mm_", "numa_bind", "safetensors_", "allowed_", "jit_monitor_", "kv_cache_metrics", "video_pruning_")
+"""Of settings without effect."""
 NEUTRAL = ("None", "False", "0", "0.0", "1", "1.0", "''", "'auto'", "'none'", "[]", "{}")
 """Values, as Python writes them, of settings that are not used."""
 DEFAULTS = {
@@ -159,7 +178,7 @@ def engine_of(path: Path, about: Mapping[str, Any]) -> tuple[EngineArguments, tu
             given |= _settings(resolved.pop(name, {}), f"{RESOLVED}.{name}")
         given |= resolved
         given = {name: value for name, value in given.items() if value is not None}
-        doubts = unread(path, given, keys_of(EngineArguments), WITHOUT_EFFECT)
+        doubts = unread(path, given, keys_of(EngineArguments), WITHOUT_EFFECT, BEGINNINGS)
         return OPEN_JSON.record(EngineArguments, given, "engine_kwargs"), doubts
     except ValueError as error:
         raise WorkloadError(f"{path}: {error}") from None

@@ -151,7 +151,9 @@ def test_every_key_of_real_files_is_used_known_or_named(form: str, tmp_path: Pat
             key = path[-1]
             if key in used or KNOWN[form] & {*path} or WHOLE & {*path} or any(each in said for each in path):
                 continue
-            if key.endswith(config_keys.MARKERS) or key.startswith(measured_run.SUMMARIES):
+            if key.endswith(config_keys.MARKERS) or key.startswith(
+                (*measured_run.SUMMARIES, *stated_engine.BEGINNINGS)
+            ):
                 continue
             told = content
             for name, value in TELLS.get(key, {}).items():
