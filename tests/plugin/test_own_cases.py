@@ -182,8 +182,8 @@ def test_calls_that_make_up_a_sample_are_on_record_and_shown(limits):
     assert details["test_three_calls_a_sample"]["iterations"] == 3
     found = details["test_under"]["iterations"]
     assert found in {2**power for power in range(1, 13)}  # sum([1, 2]) takes less than 10 us on any machine
-    assert 0 < details["test_under"]["overhead_s"] < 1e-4
     case = project.cases()["own/callable/fake-callable-b1-test_own.py::test_under"]
+    assert 0 < details["test_under"]["overhead_s"] < max(case["metrics"]["call_s"]["samples"])
     assert case["what"] == f"one call, mean of {found}"
     assert any(line.startswith("several calls a sample: ") for line in result.outlines)
     saved = {item["name"]: item for item in json.loads((project.root / "out.json").read_text())["benchmarks"]}
