@@ -35,12 +35,15 @@ class StaticBuckets(Engine):
     shape: DecoderShape
     padding_token: int = 0
     """What stands behind a prompt, up to its bucket's end. Nobody sees it."""
-    starts_ahead: bool = True
-    """Whether a step is started before the tokens of the step before it are fetched."""
     weights: Any = None
     """The tree of them, which engines of the same shape and dtype may share."""
     _seed: int
     _num_runs = 0
+
+    @property
+    def starts_ahead(self) -> bool:
+        """Whether a step is started before the tokens of the step before it are fetched."""
+        return True
 
     def run(self, requests: Sequence[Request]) -> Run:
         """Run seeded random prompts of these lengths, others in each run; see generate()."""

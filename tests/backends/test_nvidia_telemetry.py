@@ -212,19 +212,22 @@ def test_a_gpu_is_asked_for_by_its_uuid_alone() -> None:
 def test_facts_of_the_stack(monkeypatch: pytest.MonkeyPatch) -> None:
     nvml = FakeNvml(EnforcedPowerLimit=600_000)
     monkeypatch.setitem(sys.modules, "pynvml", nvml)  # type: ignore[arg-type]
-    monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
+    settings = ("CUDA_LAUNCH_BLOCKING", "CUDA_DEVICE_MAX_CONNECTIONS", "CUBLAS_WORKSPACE_CONFIG")
+    for name in settings:
+        monkeypatch.setenv(name, "1")
     stack = _with_facts(STACK, [GPU])
     assert stack == dataclasses.replace(
         STACK,
         device_class="NVIDIA H200, ECC on",
         driver="570.86.15",
-        compiler="jaxlib, CUDA_LAUNCH_BLOCKING=1",
+        compiler=", ".join(["jaxlib", *(f"{name}=1" for name in settings)]),
         power_policy="600 W (default 700 W)",
         firmware="VBIOS 96.00.5E.00.01",
         clock_policy="application clocks 1980/2619 MHz",
     )
     assert nvml.num_open == 0
-    monkeypatch.delenv("CUDA_LAUNCH_BLOCKING")
+    for name in settings:
+        monkeypatch.delenv(name)
     nvml.answers |= {"EccMode": [0, 1], "MigMode": [1, 0], "EnforcedPowerLimit": 700_000}
     assert _with_facts(STACK, [GPU]).device_class == "NVIDIA H200, ECC off, MIG"
     assert _with_facts(STACK, [GPU]).power_policy == "700 W"

@@ -7,10 +7,10 @@ except where a test says that its process is real.
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +18,7 @@ import pytest
 from pytest_npubench import backends
 from pytest_npubench.backends import backend, cpu, jax_probe, neuron
 from pytest_npubench.backends.protocol import Device, Probe
+from pytest_npubench.plugin import campaign_child
 from pytest_npubench.processes import guarded
 
 
@@ -138,12 +139,19 @@ def test_the_question_takes_no_gpu_memory(monkeypatch: pytest.MonkeyPatch) -> No
     ],
 )
 def test_the_share_of_memory_has_one_name(monkeypatch: pytest.MonkeyPatch, users: dict[str, str], share: str) -> None:
-    """jaxlib itself reads the variables, and raises where both names are set."""
+    """Once a campaign opens its devices: jaxlib itself reads the variables, and raises where both names are set."""
     from jaxlib.xla_client import generate_pjrt_gpu_plugin_options
 
     for name in (jax_probe.MEMORY_SHARE, jax_probe.DEPRECATED_MEMORY_SHARE):
         monkeypatch.setenv(name, users.get(name, ""))
-    jax_probe.set_memory_share(os.environ, 0.9)
+    opened = SimpleNamespace(runtime=lambda *_: None, fingerprint=lambda *_: None)
+    monkeypatch.setattr(campaign_child, "OpenDevices", lambda *_: opened)
+    monkeypatch.setattr(campaign_child, "limit_jax", lambda families: None)
+    session: Any = SimpleNamespace(
+        config=SimpleNamespace(rootpath=Path()), settings=SimpleNamespace(compile_cache=None)
+    )
+    task: Any = SimpleNamespace(devices=(Device(family="cuda", ordinal=0, name="A GPU"),), environment={}, framework="")
+    campaign_child._open(session, task)
     assert generate_pjrt_gpu_plugin_options()["memory_fraction"] == float(share)
 
 

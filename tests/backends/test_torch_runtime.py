@@ -20,12 +20,14 @@ def runtime():
 
 
 def test_the_stack_names_torch_and_what_chooses_its_kernels(runtime, monkeypatch):
-    monkeypatch.setenv("OMP_NUM_THREADS", "2")
-    monkeypatch.setenv("PYTORCH_ALLOC_CONF", "expandable_segments:True")
+    names = ("MKL_NUM_THREADS", "NVIDIA_TF32_OVERRIDE", "TORCH_BLAS_PREFER_CUBLASLT", "PYTORCH_ALLOC_CONF")
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    for name in names:
+        monkeypatch.setenv(name, "1")
     stack = runtime.stack()
     assert stack.runtime == f"torch {torch.__version__}"
     assert torch.backends.cpu.get_cpu_capability() in stack.compiler
-    assert stack.compiler.endswith("OMP_NUM_THREADS=2, PYTORCH_ALLOC_CONF=expandable_segments:True")
+    assert stack.compiler.endswith(", ".join(f"{name}=1" for name in names))
     assert stack.device_class.startswith("A processor, ")
     assert runtime.devices == ["cpu"]
     assert runtime.telemetry() is not None

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -153,19 +154,23 @@ def test_an_engine_that_remembers_prompts_gains_nothing(
 
 
 @pytest.mark.parametrize(
-    ("starts_ahead", "expected"),
+    ("platform", "expected"),
     [
-        (True, "start 0 start 1 fetch 0 fetch 1 move start 2 start 3 fetch 2 start 4 fetch 3 fetch 4"),
-        (False, "start 0 fetch 0 start 1 fetch 1 move start 2 fetch 2 start 3 fetch 3 start 4 fetch 4"),
+        ("tpu", "start 0 start 1 fetch 0 fetch 1 move start 2 start 3 fetch 2 start 4 fetch 3 fetch 4"),
+        ("cpu", "start 0 fetch 0 start 1 fetch 1 move start 2 fetch 2 start 3 fetch 3 start 4 fetch 4"),
     ],
 )
 def test_a_step_starts_before_the_one_before_it_is_fetched_where_a_device_runs_it(
-    engine: StaticBucketEngine, monkeypatch: pytest.MonkeyPatch, starts_ahead: bool, expected: str
+    engine: StaticBucketEngine, monkeypatch: pytest.MonkeyPatch, platform: str, expected: str
 ) -> None:
-    """c = 7, 8 in bucket 8, then 9 .. 11 in 16; nothing is under way when the cache moves."""
-    assert not engine.starts_ahead  # a CPU's
-    monkeypatch.setattr(engine, "starts_ahead", starts_ahead)
+    """c = 7, 8 in bucket 8, then 9 .. 11 in 16; nothing is under way when the cache moves. Each step's tokens begin to
+    travel when it is started."""
+    engine.load(BUCKETS)
+    monkeypatch.setattr(engine, "_compiler", SimpleNamespace(devices=[SimpleNamespace(platform=platform)]))
     events: list[str] = []
+    travelling: list[object] = []
+    array, copy = type(engine.weights["final_norm"]), type(engine.weights["final_norm"]).copy_to_host_async
+    monkeypatch.setattr(array, "copy_to_host_async", lambda tokens: travelling.append(tokens) or copy(tokens))
     start_step, move_caches = engine.start_step, engine.move_caches
 
     def started(bucket: int) -> Callable[[], Prompt]:
@@ -187,6 +192,7 @@ def test_a_step_starts_before_the_one_before_it_is_fetched_where_a_device_runs_i
     monkeypatch.setattr(engine, "move_caches", moved)
     run(engine, [(6, 6)])
     assert " ".join(events) == expected
+    assert len(travelling) == 5
 
 
 def test_a_move_is_timed_alone(engine: StaticBucketEngine) -> None:

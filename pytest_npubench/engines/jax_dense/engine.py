@@ -57,7 +57,6 @@ class StaticBucketEngine(AnsweringBuckets):
         self._compiler = compiler
         self._seed, self._dtype = seed, dtype
         self._binaries = DecoderBinaries(shape, compiler.devices, batch_size=batch_size, dtype=dtype)
-        self.starts_ahead = compiler.devices[0].platform != "cpu"
         self._prefill: dict[int, Callable[..., DecoderState]] = {}
         self._decode: dict[int, Callable[..., tuple[DecoderState, Any]]] = {}
         self._move: dict[tuple[int, int], Callable[..., Caches]] = {}
@@ -68,6 +67,10 @@ class StaticBucketEngine(AnsweringBuckets):
         self._make_weights = self._compile(self._binaries.weights())
         self.weights = self._seeded_weights() if weights is None else weights
         self.parts: Parts | None = DecoderParts(self, lambda: DecoderOperators(self._binaries, compiler, self.weights))
+
+    @property
+    def starts_ahead(self) -> bool:
+        return bool(self._compiler.devices[0].platform != "cpu")
 
     # -- compiling
 
