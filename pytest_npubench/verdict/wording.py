@@ -70,7 +70,8 @@ def _parts(finding: Finding, rule: Rule, shift: SuiteShift | None) -> Iterator[s
     else:
         soon = min(finding.seen_soon, finding.seen_tonight)
         could = [_size(rule, seen) for seen in (finding.seen_tonight, soon)]
-        yield f"could have seen {could[0]} in this session, {could[1]} within three"
+        later = " or within three" if could[0] == could[1] else f", {could[1]} within three"
+        yield f"could have seen {could[0]} in this session{later}"
         evidence, wanted = finding.odds
         if evidence > DOUBTFUL and finding.kind is VerdictKind.INCONCLUSIVE:
             yield f"in doubt: evidence {_odds(evidence)} that it became worse, {_odds(wanted)} is needed"
