@@ -40,6 +40,8 @@ class Batch:
 
     `lingers` says that who ends keeps slot and blocks for one iteration more: where an iteration is planned before the
     one ahead of it has ended, nobody knows yet who ended there (vLLM's asynchronous scheduler). `lingering` are those.
+    Where a block is short, the latest admitted is preempted even so: of who lingers, that frees the blocks, early, at
+    the iteration `freed_early_at`.
 
     `step` counts the iterations that decoded, `grown_at` is the last of them for which there is room, and at step s
     num_growing[s % block size] blocks are taken by the running requests. `finishes` says at which step who ends,
@@ -72,6 +74,7 @@ class Batch:
         self._dropped: list[int] = []
         self.lingers = False
         self.lingering: list[BatchMember] = []
+        self.freed_early_at = -1
         self._decode: tuple[int, ...] | None = None
         self._decode_only: IterationPlan | None = None
 
@@ -157,7 +160,7 @@ class Batch:
         """Frees what is held by those who ended and linger."""
         for member in self.lingering:
             self._free(member)
-        self.lingering = []
+        self.lingering, self.freed_early_at = [], -1
 
     def take_dropped(self) -> Sequence[int]:
         """Requests that were preempted and that no plan has told the executor of."""
@@ -246,6 +249,8 @@ class Batch:
         """Blocks that the first in the queue gets; 0: it cannot be admitted now, or nobody waits."""
         if not self.waiting or self._dropped or len(self.admitted) >= self.max_batch_size:
             return 0
+        if self.freed_early_at == self.iteration:
+            return 0
         member, blocks = self.waiting[0], self.blocks
         num_blocks = blocks.blocks_for(member.peak_kv_tokens if whole else member.prompt_tokens)
         fits = num_blocks <= blocks.num_free or blocks.num_free_wanted(member, num_blocks) <= blocks.num_free
@@ -289,7 +294,13 @@ class Batch:
     def _has_room(self, member: BatchMember) -> bool:
         """Whether the member still runs when blocks have been made free for it."""
         while self.blocks.num_free < self._growth(member) and member.id in self.running:
-            self._preempt(next(last for last in reversed(self.admitted.values()) if last not in self.lingering))
+            last = next(reversed(self.admitted.values()))
+            if last in self.lingering:
+                self.lingering.remove(last)
+                self._free(last)
+                self.freed_early_at = self.iteration
+            else:
+                self._preempt(last)
         return member.id in self.running
 
     def _make_scarce_room(self, growing: Sequence[BatchMember]) -> None:

@@ -142,7 +142,8 @@ class _Pace:
         if replica.is_steady and plan.passes is batch.no_prefill:
             if replica.sent:
                 until_s = start_s
-            most = num_steady(batch) if until_s > start_s and not (batch.lingering and batch.waiting) else 1
+            may_admit = batch.waiting and (batch.lingering or batch.freed_early_at == batch.iteration)
+            most = num_steady(batch) if until_s > start_s and not may_admit else 1
             stretch = replica.executor.run_decode(plan, start_s, until_s, most)
         num_running, num_waiting = len(batch.admitted) - len(batch.lingering), len(batch.waiting)
         if stretch is None:

@@ -248,6 +248,19 @@ def test_who_ends_keeps_its_slot_for_one_iteration_more(load: Sequence[ServingRe
 
 
 @pytest.mark.parametrize(("is_asynchronous", "third_s"), [(True, 4.0), (False, 3.0)])
+def test_who_ended_frees_its_blocks_before_another_is_preempted(is_asynchronous: bool, third_s: float) -> None:
+    """vLLM preempts the last of those that run, who ended among them, and admits nobody in that iteration (0.32:
+    Scheduler.schedule). The second holds 8 of 16 blocks and ends at 2 s; the first then wants its ninth."""
+    served = serve_replicas(
+        requests((0.0, 31, 4), (0.0, 29, 2), (0.0, 20, 1)),
+        [Replica(policy(chunk_size_tokens=64), device(SECOND))],
+        is_asynchronous=is_asynchronous,
+    )
+    assert served.records[0].token_times_s == pytest.approx((1.0, 2.0, 3.0, 4.0))
+    assert (served.records[0].num_preemptions, served.records[2].token_times_s) == (0, pytest.approx((third_s,)))
+
+
+@pytest.mark.parametrize(("is_asynchronous", "third_s"), [(True, 4.0), (False, 3.0)])
 @pytest.mark.parametrize(("prompt", "most"), [(10, 2), (26, 9)], ids=["slots", "blocks"])
 def test_the_third_of_three_where_two_have_room(is_asynchronous: bool, third_s: float, prompt: int, most: int) -> None:
     """On two slots; or 7 blocks each of the 16 that there are, of 4 tokens, and one more for the second's answer."""
