@@ -273,6 +273,41 @@ def test_a_run_is_not_written_over(call: Run, served: Path) -> None:
     assert (served / "requests.jsonl").read_bytes() == before
 
 
+def round_trip(call: Run, run: Path, model: str, *cost: object) -> tuple[dict[str, list[float]], str]:
+    """Factors, with their bands, and doubts of a calibration on a simulated run."""
+    run.mkdir()
+    system = ["--hardware", "nvidia-h100", "--model", model]
+    load = ["--workload", "layered-sharegpt", "--rate", 12, "--num-requests", 40, "--seed", 3, "--policy", "chunked"]
+    capacity = ["--kv-capacity", 100_000, "--requests-out", run / "requests.jsonl"]
+    assert call("simulate", *system, *load, *cost, *capacity).status == 0
+    written = call("calibrate", run, *system, "-o", run / "cost.json", "--json").json
+    return written["factors"], " ".join(written["doubts"])
+
+
+def test_a_run_that_peaks_simulated_has_their_factors(call: Run, tmp_path: Path) -> None:
+    """Products reach 0.35 of the peak, attention 0.3 and memory 0.8; 32 layers take 50 us each, the host 2 ms, and the
+    unit of what is fixed is 1 ms. What the doubt leaves open is no better known than beforehand."""
+    factors, doubt = round_trip(call, tmp_path / "peaks", "mistral-7b-v0.3")
+    truth = {"fixed_s": 3.6, "weights_s": 1 / 0.8, "row_s": 1 / 0.35, "pair_s": 1 / 0.3, "context_s": 1 / 0.8}
+    assert factors.keys() == truth.keys()
+    for term, (middle, low, high) in factors.items():
+        assert low < truth[term] < high, term
+        assert term in doubt or middle == pytest.approx(truth[term], rel=0.15), term
+
+
+def test_a_run_that_a_cost_simulated_has_its_factors(
+    call: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Experts' terms among them: the second calibration meets the first one's factors, or leaves them open."""
+    monkeypatch.setattr(calibration, "NUM_GENERATIONS", 4)
+    monkeypatch.setattr(calibration, "NUM_DRAWS", 30)
+    first, _ = round_trip(call, tmp_path / "first", "qwen3-30b-a3b")
+    again, doubt = round_trip(call, tmp_path / "again", "qwen3-30b-a3b", "--cost", tmp_path / "first" / "cost.json")
+    assert "activation_s" in again
+    for term, (middle, low, high) in again.items():
+        assert term in doubt or low < first[term][0] < high, (term, middle, first[term])
+
+
 def test_what_is_left_out_of_the_run_that_is_compared_with_is_said(call: Run, served: Path, tmp_path: Path) -> None:
     lines = (served / "requests.jsonl").read_text(encoding="utf-8").splitlines()
     other = tmp_path / "other.jsonl"
