@@ -25,6 +25,7 @@ LARGEST_SEED = 2**32 - 1
 LONGEST_S = 31_536_000  # a year
 LOWEST_RATE_PER_S, HIGHEST_RATE_PER_S = 1e-6, 1e6
 LONGEST_SHOWN = 60
+BARS = "▁▂▃▄▅▆▇█"
 
 
 class Parser(argparse.ArgumentParser):
@@ -215,6 +216,15 @@ def say(text: str) -> None:
 def print_error(error: object) -> None:
     """Prints one line on stderr, whatever the names in it hold."""
     print(f"npubench: error: {plain(' '.join(str(error).split()))}", file=sys.stderr)
+
+
+def sparkline(values: Sequence[float], flat: str = "▁") -> str:
+    """Draws one sign a value, its height between the smallest and the largest: 1, 2, 3 is "▁▅█"; `flat` where all are
+    equal."""
+    low, high = min(values), max(values)
+    if low == high:
+        return flat * len(values)
+    return "".join(BARS[round((value - low) / (high - low) * (len(BARS) - 1))] for value in values)
 
 
 def columns(rows: Sequence[Sequence[str]]) -> str:

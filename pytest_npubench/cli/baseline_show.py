@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from pytest_npubench.cli.arguments import add_command, columns, print_document
+from pytest_npubench.cli.arguments import add_command, columns, print_document, sparkline
 from pytest_npubench.cli.baseline_list import stack_text
 from pytest_npubench.core.short_id import named, not_one
 from pytest_npubench.errors import BaselineError
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 HEADER = ("SESSION", "ACCEPTED", "REVISION", "QUARTILE", "SPREAD", "CHANGE", "")
 OF_DIFFERENCES = "ERROR"
-BARS = "▁▂▃▄▅▆▇█"
 
 
 def add_parser(actions: Commands) -> argparse.ArgumentParser:
@@ -149,14 +148,6 @@ def spread(kept: KeptSamples) -> float | None:
     return (high - low) / abs(median)
 
 
-def trend(medians: Sequence[float]) -> str:
-    """Draws one sign a session, its height between the smallest and the largest median: 1, 2, 3 is "▁▅█"."""
-    low, high = min(medians), max(medians)
-    if low == high:
-        return BARS[0] * len(medians)
-    return "".join(BARS[round((value - low) / (high - low) * (len(BARS) - 1))] for value in medians)
-
-
 def _lines(answer: dict[str, Any]) -> list[str]:
     lines = [answer["case"]]
     if answer["renamed_to"]:
@@ -191,7 +182,7 @@ def _metric_lines(name: str, metric: dict[str, Any]) -> list[str]:
     judged = [session["judged"] for session in sessions]
     low, high = number_text.figures((min(judged), max(judged)), unit)
     header = [OF_DIFFERENCES if text == "QUARTILE" and metric["gate"] == "difference" else text for text in HEADER]
-    return [f"{name}  {trend(judged)}  {low} to {high}", columns([tuple(header), *rows])]
+    return [f"{name}  {sparkline(judged)}  {low} to {high}", columns([tuple(header), *rows])]
 
 
 def _rejected_line(session: str, item: dict[str, str]) -> str:

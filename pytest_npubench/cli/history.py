@@ -17,6 +17,7 @@ from pytest_npubench.cli.arguments import (
     history_url,
     print_document,
     say,
+    sparkline,
 )
 from pytest_npubench.errors import HistoryError, did_you_mean
 from pytest_npubench.plain_text import counted, plain
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from pytest_npubench.store.history import SeriesRow, SessionRow
     from pytest_npubench.store.history.trend import Point, Series, TrendChange
 
-BARS = "▁▂▃▄▅▆▇█"
 NUM_LISTED = 20
 CHANGED = {"regressed", "improved"}
 
@@ -209,7 +209,7 @@ def _trend(series: Series, changes: Sequence[TrendChange], since: str) -> str:
             cells = (point.started_at, point.session, point.host or "", median)
             rows.append((*cells, str(point.num_samples), "; ".join(notes)))
     header = ("STARTED", "SESSION", "HOST", "MEDIAN", "SAMPLES", "WHAT CHANGED")
-    bars = sparkline([point.median for point in series.points])
+    bars = sparkline([point.median for point in series.points], flat="▄")
     return "\n".join(
         [
             plain(f"{series.case}  {series.metric} ({series.better} is better)"),
@@ -226,14 +226,6 @@ def _standing(point: Point) -> list[str]:
     if point.since is not None:
         return [f"{point.compared} since {day_of(point.since)}"]
     return [f"as before {day_of(point.gone)} again"] if point.gone is not None else []
-
-
-def sparkline(values: Sequence[float]) -> str:
-    """Draws one bar a value, the lowest for the least: [1, 2, 3] is ▁▅█."""
-    low, high = min(values), max(values)
-    if high == low:
-        return BARS[3] * len(values)
-    return "".join(BARS[round((value - low) / (high - low) * (len(BARS) - 1))] for value in values)
 
 
 def _level(change: TrendChange) -> str:

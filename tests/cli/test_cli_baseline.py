@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from reports.journals import make_fingerprint, open_journal
 
-from pytest_npubench.cli.baseline_show import spread, trend
+from pytest_npubench.cli.baseline_show import spread
 from pytest_npubench.store.accepted_session import KeptSamples
 
 from .conftest import Answer
@@ -253,9 +253,7 @@ def test_each_action_has_help_with_an_example(call: Run, action: str) -> None:
     assert f"example: npubench baseline {action}" in answer.out
 
 
-def test_the_trend_and_the_spread() -> None:
-    assert trend([1, 2, 3]) == "▁▅█"
-    assert trend([2, 2]) == "▁▁"
+def test_the_spread() -> None:
     processes = ((1.0, 2.0, 3.0), (3.0, 4.0, 5.0))
     kept = KeptSamples(processes=processes, num_measured=(3, 3))
     assert spread(kept) == 0.5

@@ -12,7 +12,7 @@ from reports.journals import make_plan, measure, write_run
 from store.history.made_journals import redated
 from store.journal_lines import read_lines, write_lines
 
-from pytest_npubench.cli.history import sparkline
+from pytest_npubench.cli.arguments import sparkline
 from pytest_npubench.errors import ConfigError
 from pytest_npubench.store.journal import read_journal
 
@@ -228,7 +228,7 @@ def test_the_password_is_not_in_an_error(nights: Path, call: Run) -> None:
 
 def test_the_sparkline_spans_its_values() -> None:
     assert sparkline([1.0, 2.0, 3.0]) == "▁▅█"
-    assert sparkline([5.0, 5.0]) == "▄▄"
+    assert (sparkline([5.0, 5.0]), sparkline([5.0, 5.0], flat="▄")) == ("▁▁", "▄▄")
     assert len(sparkline([0.0, 1e-9, 1.0])) == 3
 
 

@@ -14,8 +14,7 @@ from pytest_npubench.core.case import Case
 from pytest_npubench.extensions.pairs.offload.factorial import OUT_OF_ORDER
 from pytest_npubench.extensions.pairs.offload.replay import HOG, STALLS, ReplayVisit
 from pytest_npubench.extensions.pairs.offload.summaries import ReplayRow, contribution_over_fifo, replay_rows
-from pytest_npubench.extensions.pairs.suites.offload.experiment import OffloadExperiment, arm_time, visits_of
-from pytest_npubench.extensions.pairs.suites.offload.plan import OffloadPlan
+from pytest_npubench.extensions.pairs.suites.offload.plan import OffloadExperiment, OffloadPlan, arm_time, visits_of
 from pytest_npubench.verdict import judge_gates
 from pytest_npubench.verdict.result import Judgement
 

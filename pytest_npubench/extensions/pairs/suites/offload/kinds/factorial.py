@@ -13,8 +13,7 @@ from pytest_npubench.core.case import Case
 from pytest_npubench.extensions.pairs.offload.effects import CellRow
 from pytest_npubench.extensions.pairs.offload.factorial import CELLS, FACTORS, FactorialVisit, cell_name
 from pytest_npubench.extensions.pairs.offload.summaries import FactorialEffects, summarize_factorial
-from pytest_npubench.extensions.pairs.suites.offload.experiment import OffloadExperiment, arm_time, visits_of
-from pytest_npubench.extensions.pairs.suites.offload.plan import OffloadPlan
+from pytest_npubench.extensions.pairs.suites.offload.plan import OffloadExperiment, OffloadPlan, arm_time, visits_of
 from pytest_npubench.verdict import Gate, judge_gates
 from pytest_npubench.verdict.result import Judgement, Metric
 

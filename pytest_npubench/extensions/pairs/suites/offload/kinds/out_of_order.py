@@ -15,8 +15,7 @@ from pytest_npubench.extensions.pairs.offload.out_of_order import OrderOutcome, 
 from pytest_npubench.extensions.pairs.offload.replay import CALM, ReplaySettings, ReplayVisit
 from pytest_npubench.extensions.pairs.offload.summaries import ReplayRow, contribution_over_fifo, replay_rows
 from pytest_npubench.extensions.pairs.offload.units import OffloadPoint
-from pytest_npubench.extensions.pairs.suites.offload.experiment import OffloadExperiment, arm_time, visits_of
-from pytest_npubench.extensions.pairs.suites.offload.plan import OffloadPlan
+from pytest_npubench.extensions.pairs.suites.offload.plan import OffloadExperiment, OffloadPlan, arm_time, visits_of
 from pytest_npubench.verdict import Gate, judge_gates
 from pytest_npubench.verdict.result import Judgement, Metric
 
