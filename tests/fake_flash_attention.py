@@ -41,6 +41,7 @@ class Kernel:
             raise RuntimeError("paged KV cache block size must be divisible by 256")
         if max_q == 1:
             self.single_windows.add((window_size_left, window_size_right))
+        assert cu_k is None or cu_k[-1] <= len(key), "a device would read behind the keys"
         outputs, sums = [], []
         for row in range(len(cu_q) - 1):
             q = query[cu_q[row] : cu_q[row + 1]].float()

@@ -31,7 +31,9 @@ from pytest_npubench.engines.torch_moe import TorchExecutor, decode_graphs, exec
 from pytest_npubench.engines.torch_moe.decode_graphs import CudaCapture  # noqa: E402
 from pytest_npubench.engines.torch_moe.flash_attention import FlashAttention  # noqa: E402
 from pytest_npubench.engines.torch_moe.probed import ProbedExecutor  # noqa: E402
+from pytest_npubench.errors import MeasurementError  # noqa: E402
 from pytest_npubench.serving.clock import WallClock  # noqa: E402
+from pytest_npubench.serving.iteration import IterationPlan, LayerGroup, LayerPass, PrefillRow  # noqa: E402
 from pytest_npubench.serving.load import OpenLoad  # noqa: E402
 from pytest_npubench.serving.loop import serve  # noqa: E402
 from pytest_npubench.serving.request import ServingRequest  # noqa: E402
@@ -151,6 +153,39 @@ def test_a_model_is_asked_for_its_answers_through_the_graph() -> None:
         answers.append(np.stack(probed.answers()))
     assert len(graphs.launches) == sum(len(one.forced) for one in asked)
     assert distances(*answers).max() < 1e-5
+
+
+@pytest.mark.usefixtures("fused")
+def test_the_largest_graph_is_captured_first_and_filling_rows_repeat_the_shortest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(decode_graphs, "SIZES", (1, 2, 4))
+    captured: list[tuple[int, int]] = []
+
+    def capture(forward: Any) -> Any:
+        captured.append(forward.args)
+        return forward
+
+    served = engine(QWEN_MOE, capture)
+    assert captured == sorted(captured, reverse=True)
+    layers = LayerGroup(0, served.num_layers)
+    for request, count in ((1, 9), (2, 3), (3, 6)):
+        served.begin(request, count, 4)
+        prompt = LayerPass(layers, (PrefillRow(request, 0, count),))
+        served.run(IterationPlan(passes=(prompt,), finishing=(request,)))
+    for _ in range(2):
+        served.run(IterationPlan(decode=(1, 2, 3), passes=(LayerPass(layers),)))
+    assert served._graphs is not None
+    numbers = served._graphs._host[:4]
+    assert numbers[:, decode_graphs.POSITION].tolist() == [10, 4, 7, 4]
+    *slots, filling = numbers[:, decode_graphs.SLOT].tolist()
+    assert filling == served._kv.scratch_slot not in slots
+
+    def full(forward: Any) -> Any:
+        raise torch.OutOfMemoryError("no room")
+
+    with pytest.raises(MeasurementError, match="for graphs of decode batches: no room"):
+        engine(QWEN_MOE, full)
 
 
 @pytest.mark.usefixtures("flash")

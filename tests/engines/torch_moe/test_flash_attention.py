@@ -76,6 +76,17 @@ def test_same_as_torchs_own_attention(shape: Any, num_decode: int, fake: tuple[K
         assert kernel.single_windows == ({(window - 1, 0) if masked else (-1, -1)} if num_decode else set())
 
 
+def test_a_kernel_that_answers_otherwise_from_pages_is_given_gathered_keys() -> None:
+    class Otherwise(Kernel):
+        def __call__(self, *given: Any, block_table: Any = None, **named: Any) -> Any:
+            mixed, *others = super().__call__(*given, block_table=block_table, **named)
+            return mixed + (block_table is not None), *others
+
+    kv, _ = batch_of(QWEN_MOE, 0)
+    with operator("2.12-2.13", Otherwise(True)) as forward:
+        assert not FlashAttention(QWEN_MOE, kv, forward).reads_pages
+
+
 @pytest.mark.parametrize("reads_pages", [False, True], ids=["gathered", "pages"])
 def test_the_operator_of_the_torch_that_is_here(reads_pages: bool) -> None:
     """On meta tensors, which check a call's signature and tell its shapes."""
@@ -97,6 +108,8 @@ def test_the_operator_of_the_torch_that_is_here(reads_pages: bool) -> None:
     numbers = torch.empty(num_tokens, dtype=torch.int32, device="meta")
     tables = torch.empty((num_tokens, kv.num_blocks), dtype=torch.int32, device="meta")
     static = replace(batch, rows=(), num_single=num_tokens, num_padding=0, tables=tables, firsts=numbers)
-    for window, calls in flash.prepare_static(static, 90).items():
+    for window, calls in flash.prepare_static(static, 1_000).items():
         assert [call.window for call in calls] == [(window - 1, 0) if reads_pages and window else (-1, -1)]
+        num_gathered = [None if reads_pages else min(1_000, num_tokens * (window or 1_000))]
+        assert [None if call.slots is None else len(call.slots) for call in calls] == num_gathered
         assert flash.attend(query, key, key, {window: calls}, kv, 0, window, sinks).shape == query.shape

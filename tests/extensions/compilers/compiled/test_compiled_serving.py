@@ -52,6 +52,8 @@ def test_sound_binaries_pass_with_what_all_smaller_ones_need() -> None:
     assert found.verdict.kind is VerdictKind.PASSED, found.verdict.reason
     assert found.detail.need_bytes == pytest.approx((15 + STATE_GB + 0.1) * GB + 4 * 5e6)
     assert found.detail.state_bytes == pytest.approx(STATE_GB * GB)
+    twice = judged(640, aliased_bytes=0.0)
+    assert twice.detail.need_bytes - found.detail.need_bytes == pytest.approx(STATE_GB * GB)
 
 
 @pytest.mark.parametrize(
