@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pytest_npubench.errors import JournalError
@@ -68,12 +69,14 @@ def overview(cases: Cases, journal: Journal, before: Sequence[int] = ()) -> Over
 
 
 def case_rows(cases: Cases, pictures: Mapping[str, str]) -> tuple[CaseRow, ...]:
-    """One row a case, failing ones first, then suite by suite. `pictures` has the anchor of what shows more of a case,
-    by that of its row."""
+    """One row a case, failing ones first, then suite by suite, without columns that are empty in all of them.
+    `pictures` has the anchor of what shows more of a case, by that of its row."""
     rows = [(row_anchor(place), record) for place, record in enumerate(cases.records)]
     rows.sort(key=lambda row: _rank(tone_of(row[1].judgement.verdict.kind), row[1].suite))
     common = dict(common_reasons(cases))
-    return tuple(_row(record, anchor, pictures[anchor], common) for anchor, record in rows)
+    made = [_row(record, anchor, pictures[anchor], common) for anchor, record in rows]
+    seen = {name for row in made for name, text in row.cells if text != number_text.UNKNOWN}
+    return tuple(replace(row, cells=tuple(cell for cell in row.cells if cell[0] in seen)) for row in made)
 
 
 def _rank(tone: str, suite: str) -> tuple[bool, str, int]:

@@ -20,7 +20,7 @@ from pytest_npubench.suites import shown
 
 from .conftest import Rendered
 from .journals import judge, make_fingerprint, make_plan, measure, open_journal, write_rounds
-from .page import check_svg, figures, page_of, read
+from .page import check_svg, figures, page_of, read, rows
 
 NASTY = """<script>alert("1")</script> & <b onclick='x()'>b</b> ${x} {{ 7 * 7 }} %{y} </figure> "quoted\""""
 
@@ -139,6 +139,17 @@ def test_any_text_leaves_the_page_whole(text: str, tmp_path_factory: pytest.Temp
     assert {cell.text for cell in cells} == {""}  # what all say is said once
     said = next(one for one in page.all("section") if one.attributes["aria-labelledby"] == "cases").all("p")[0].text
     assert said == " ".join(f"{len(records)} cases: {expected}".split())
+
+
+def test_a_column_that_no_case_has_is_left_out(run: Rendered) -> None:
+    predicted = {"predicted", "measured", "error %"}
+    (header, *_) = rows(run.page.all("table")[0])
+    assert predicted < set(header)
+    records = [record for record in run.records if record["predicted_s"] is None]
+    (header, *body) = rows(page_of(records, run.journal).all("table")[0])
+    assert len(body) == len(records)
+    assert {"quartile", "verdict"} < set(header)
+    assert not predicted & set(header)
 
 
 def test_half_a_surrogate_pair_can_be_written(tmp_path: Path, run: Rendered) -> None:
