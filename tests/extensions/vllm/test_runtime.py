@@ -38,7 +38,9 @@ def test_the_stack_names_vllm_and_the_torch_beside_it(runtime, monkeypatch):
     assert "core" in stack.device_class
 
 
-@pytest.mark.parametrize("name", ["CUDA_LAUNCH_BLOCKING", "PYTORCH_ALLOC_CONF", "CUBLAS_WORKSPACE_CONFIG"])
+@pytest.mark.parametrize(
+    "name", ["CUDA_LAUNCH_BLOCKING", "PYTORCH_ALLOC_CONF", "CUBLAS_WORKSPACE_CONFIG", "TORCH_BLAS_PREFER_CUBLASLT"]
+)
 def test_the_stack_has_what_changes_how_cuda_and_torch_run_an_engine(runtime, monkeypatch, name):
     there = VllmThere(distribution="vllm", version="0.32.0", torch="2.13.0", platform="cuda", family="cuda")
     gpu = Device(family="cuda", ordinal=0, name="NVIDIA H100 80GB HBM3")
