@@ -261,7 +261,7 @@ def _bar_chart(title: str, name: str, note: str, loads: Sequence[ServedLoad], an
             [(load, item, figure) for load, items in shown for item, figure in items],
         ),
         legend=len(shown) > 1,
-        answer=answer[:1].upper() + answer[1:],
+        answer=answer,
     )
 
 

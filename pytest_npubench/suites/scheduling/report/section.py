@@ -105,9 +105,10 @@ def parts(cases: Cases, rounds: Rounds) -> Parts:
     policies, attainments = cases.of("policy", PolicyDetail), cases.of("attainment", AttainmentDetail)
     loads = served_loads(policies)
     detail_charts, detail_tables = detail_parts(cases, pictured=PICTURED, notes={**NOTES, **SUITE.notes()})
-    loads_line = next(map(_loads_line, cases.of("expert_loads", ExpertLoadsDetail)), "")
+    compared = map(_changed, cases.of("expert_loads", ExpertLoadsDetail))
+    answer = next((f"Layered / chunked: {', '.join(changes[:3])}" for changes in compared if changes), "")
     charts = (
-        *of_kind("policy", policy_charts(loads, loads_line)),
+        *of_kind("policy", policy_charts(loads, answer)),
         *of_each(attainment_chart, attainments),
         *detail_charts,
         *of_kind("policy", [iterations_chart(rounds, map(_point_of, policies))]),
@@ -155,10 +156,14 @@ def _loads_line(case: CaseRecord[ExpertLoadsDetail]) -> str:
 def _changes(
     beginning: str, case: CaseRecord[Any], rate_per_s: float, num_blocks: int, more: Sequence[str] = ()
 ) -> str:
-    ratios = ((called, case.metric(name)) for name, called in RATIOS.items())
-    changes = [f"{called} {round(100 * (ratio.value - 1)):+d} %" for called, ratio in ratios if ratio is not None]
     about = _about(case, f"geometric mean of {num_blocks:,} blocks")
-    return f"{beginning}: {', '.join((*changes, *more))}, at {rate_per_s:.3g} req/s ({about})"
+    return f"{beginning}: {', '.join((*_changed(case), *more))}, at {rate_per_s:.3g} req/s ({about})"
+
+
+def _changed(case: CaseRecord[Any]) -> list[str]:
+    """Returns what layered prefill has of each figure, against chunked."""
+    ratios = ((called, case.metric(name)) for name, called in RATIOS.items())
+    return [f"{called} {round(100 * (ratio.value - 1)):+d} %" for called, ratio in ratios if ratio is not None]
 
 
 def _about(case: CaseRecord[Any], blocks: str) -> str:
