@@ -41,7 +41,7 @@ KNOWN = frozenset(f"{_READ} {OF_VALUES}".split()).union(LISTS)
 WITH_KV_DTYPE = ("compressed-tensors", "compressed_tensors", "modelopt", "modelopt_fp4")
 """Methods whose scheme of keys and values vLLM serves with, unless it is told otherwise (0.32: how its attention layer
 resolves a KV dtype of `auto`)."""
-FP8_ALGORITHMS = ("FP8", "FP8_PER_TENSOR", "FP8_PB_WO", "FP8_PB_REAL", "FP8_PER_CHANNEL_PER_TOKEN")
+FP8_ALGORITHMS = ("FP8", "FP8_PER_TENSOR", "FP8_BLOCK_SCALES", "FP8_PB_WO", "FP8_PB_REAL", "FP8_PER_CHANNEL_PER_TOKEN")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,10 +206,13 @@ def _modelopt(table: Config) -> WeightBits:
     if algorithm in ("NVFP4", "NVFP4_AWQ", "W4A4_NVFP4", "W4A16_NVFP4", "W4A8_NVFP4_FP8"):
         size = table.get("group_size") or 16
         return WeightBits(method="", bits=4 + 8 / size, compute=None if "A16" in algorithm else "fp8")
-    if algorithm in ("INT8_SQ", "W8A8_SQ_PER_CHANNEL", "W8A8"):
+    if algorithm == "INT8_SQ" or algorithm.startswith("W8A8"):
         return WeightBits(method="", bits=8, compute="int8")
-    if algorithm in ("W4A16_AWQ", "W4A8_AWQ", "INT4_AWQ"):
-        return WeightBits(method="", bits=4 + SCALE_BITS / (table.get("group_size") or 128))
+    bits = 8 if algorithm.startswith(("W8A16", "INT8")) else 4
+    if algorithm in ("W4A16", "W8A16", "INT8_WO"):
+        return WeightBits(method="", bits=bits)
+    if algorithm in ("W4A16_AWQ", "W4A8_AWQ", "INT4_AWQ", "W4A16_GPTQ", "W8A16_GPTQ"):
+        return WeightBits(method="", bits=bits + SCALE_BITS / (table.get("group_size") or 128))
     raise ValueError(f"quant_algo is {algorithm}")
 
 

@@ -63,7 +63,7 @@ OF_BENCHMARKS = """endpoint_type backend label num_prompts request_rate burstine
     random_output_len random_range_ratio concurrency input_throughput total_throughput total_input_text_tokens
     total_input_vision_tokens total_output_tokens_retokenized output_throughput_retokenized
     total_throughput_retokenized max_itl_ms tag benchmark_start_time benchmark_end_time global_request_ids
-    user_throughput"""
+    user_throughput run_number input_len output_len"""
 WITHOUT_EFFECT = frozenset(f"{OF_REQUESTS} {OF_RUNS} {OF_BENCHMARKS}".split())
 """Keys of what is known already, or of what changes nothing that is simulated."""
 SUMMARIES = ("mean_", "median_", "std_", "p50_", "p90_", "p95_", "p99_", "p25_", "p75_")
@@ -197,6 +197,7 @@ class _Rows:
         self.lost: Counter[str] = Counter()
         self.doubts: tuple[str, ...] = ()
         self.says_unit = False
+        self.engine: EngineArguments | None = None
 
     def add(self, row: Mapping[str, Any]) -> None:
         """Raises WrongEntryError for a row that no request can be."""
@@ -239,7 +240,7 @@ def _run(
     gap_s = median(one.tpot_s for one in ordered)
     unit = (f"tokens come {gap_s:.3g} s apart in the median, and nothing says that times are seconds",)
     doubts = (*lost, *(unit if gap_s >= SLOWEST_S and not rows.says_unit else ()), *rows.doubts, *of_engine)
-    return MeasuredRun(source=str(path), requests=moved, engine=engine, stack=stack, doubts=doubts)
+    return MeasuredRun(source=str(path), requests=moved, engine=engine or rows.engine, stack=stack, doubts=doubts)
 
 
 def _rows_of_lines(path: Path, lines: Sequence[tuple[int, str]]) -> _Rows:
@@ -300,10 +301,12 @@ def _benchmark(path: Path, entries: Any) -> _Rows:
     completed = entries.get("completed")
     if isinstance(completed, int) and completed < (num_read := len(rows.requests)):
         doubts += (f"{num_read} requests have times and no error, and completed says {completed}",)
-    rows.doubts = (
-        *doubts,
-        *unread(path, entries, (*COLUMNS, "errors", "max_concurrency"), WITHOUT_EFFECT, SUMMARIES),
-    )
+    # vllm bench sweep writes what it varies of the engine beside the results
+    stated = {name: entries[name] for name in keys_of(EngineArguments) if isinstance(entries.get(name), int | float)}
+    if stated:
+        rows.engine, _ = engine_of(path, {"engine_kwargs": stated})
+    read = (*COLUMNS, "errors", "max_concurrency", *stated)
+    rows.doubts = (*doubts, *unread(path, entries, read, WITHOUT_EFFECT, SUMMARIES))
     return rows
 
 

@@ -40,7 +40,7 @@ OF_RUNS = """schema_version model model_name model_id model_tag served_model_nam
     revision code_revision tokenizer_revision engine date time timestamp host hostname port gpu gpu_name
     hardware notes workload dataset num_requests dataset_path dataset_hash started_at finished_at tick_seconds seed
     load_format load_config download_dir trust_remote_code skip_tokenizer_init swap_space
-    instance_id model_weights hf_config hf_text_config config_format runner convert api_key uvicorn_log_level"""
+    instance_id model_weights hf_config hf_text_config config_format api_key uvicorn_log_level"""
 # what is written of a run, and what is done with its answers
 _OF_ANSWERS = """disable_log_stats disable_log_requests enable_log_requests observability_config profiler_config
     max_logprobs logprobs_mode generation_config structured_outputs_config decoding_config tool_call_parser
@@ -50,6 +50,14 @@ _OF_ANSWERS = """disable_log_stats disable_log_requests enable_log_requests obse
     collect_detailed_traces per_request_spec_decode_metrics custom_histogram_buckets cudagraph_metrics
     enable_layerwise_nvtx_tracing enable_mfu_metrics return_sampling_mask use_fp64_gumbel override_generation_config
     logits_processors reasoning_parser_plugin reasoning_config watermark_config aux_output_config"""
+# the server before the engine: BaseFrontendArgs and FrontendArgs of vLLM 0.32
+_OF_SERVERS = """chat_template_content_format trust_request_chat_template trust_request_mm_kwargs response_role
+    default_chat_template_kwargs return_tokens_as_token_ids exclude_tools_when_tool_choice_none tool_parser_plugin
+    tool_strict_level tool_server max_log_len enable_per_request_metrics enable_server_load_tracking
+    enable_force_include_usage sse_keep_alive_interval enable_tokenizer_info_endpoint enable_log_outputs
+    enable_log_deltas anthropic_disabled_thinking_effort log_error_stack grpc_port data_parallel_supervisor_port uds
+    disable_uvicorn_access_log disable_access_log_for_endpoints allow_credentials enable_ssl_refresh root_path
+    middleware enable_request_id_headers disable_fastapi_docs enable_offline_docs api_server_count headless"""
 # where files come from, and what processes there are
 _OF_PROCESSES = """hf_config_path hf_token model_loader_extra_config ignore_patterns use_tqdm_on_load
     weight_transfer_config pt_load_map_location allow_deprecated_quantization max_parallel_loading_workers
@@ -67,14 +75,17 @@ _OF_ITERATIONS = """additional_config attention_config compilation_config device
     linear_backend sparse_indexer_topk_backend attention_backend mamba_backend mamba_ssu_algorithm gdn_prefill_backend
     kda_prefill_backend kda_decode_backend cudagraph_capture_sizes max_cudagraph_capture_size ir_op_priority
     dcp_q_replicate enable_batch_sharded_sampling enable_ep_weight_filter enable_flashinfer_autotune
-    enable_return_routed_experts"""
+    enable_return_routed_experts max_seq_len_to_capture device"""
 # of encoders, or told by another setting
 _TOLD = """encoder_cache_size max_num_encoder_input_tokens ec_manager_config is_multimodal_model is_moe_model world_size
     kv_cache_max_concurrency user_specified_block_size user_specified_mamba_block_size kv_offloading_backend
     eplb_config dbo_decode_token_threshold dbo_prefill_token_threshold replayssm_buffer_len limit_mm_per_prompt
     enable_mm_embeds enable_mm_processor_stats interleave_mm_strings media_io_kwargs"""
-WITHOUT_EFFECT = frozenset(f"{OF_RUNS} {_OF_ANSWERS} {_OF_PROCESSES} {_OF_ITERATIONS} {_TOLD}".split())
-BEGINNINGS = ("mm_", "numa_bind", "safetensors_", "allowed_", "jit_monitor_", "kv_cache_metrics", "video_pruning_")
+WITHOUT_EFFECT = frozenset(f"{OF_RUNS} {_OF_ANSWERS} {_OF_SERVERS} {_OF_PROCESSES} {_OF_ITERATIONS} {_TOLD}".split())
+BEGINNINGS = (
+    *("mm_", "numa_bind", "safetensors_", "allowed_", "jit_monitor_", "kv_cache_metrics", "video_pruning_"),
+    *("ssl_", "h11_", "cohere_", "dp_supervisor_", "fingerprint_"),
+)
 """Of settings without effect."""
 NEUTRAL = ("None", "False", "0", "0.0", "1", "1.0", "''", "'auto'", "'none'", "[]", "{}")
 """Values, as Python writes them, of settings that are not used."""
@@ -84,6 +95,7 @@ DEFAULTS = {
     "policy": ("fcfs",),
     "scheduling_policy": ("fcfs",),
     "runner_type": ("generate",),
+    "runner": ("auto", "generate"),
     "expert_placement_strategy": ("linear",),
 }
 """Settings that change something where they are something else."""

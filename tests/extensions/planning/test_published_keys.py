@@ -46,7 +46,7 @@ BENCHMARKS = {
 }
 # EngineArgs of vLLM 0.32
 ARGUMENTS = """model enable_return_routed_experts return_sampling_mask model_weights served_model_name tokenizer
-    hf_config_path runner convert skip_tokenizer_init tokenizer_mode trust_remote_code allowed_local_media_path
+    hf_config_path skip_tokenizer_init tokenizer_mode trust_remote_code allowed_local_media_path
     allowed_media_domains download_dir safetensors_load_strategy safetensors_prefetch_num_threads
     safetensors_prefetch_block_size load_format config_format seed cudagraph_capture_sizes max_cudagraph_capture_size
     ir_op_priority distributed_executor_backend master_addr master_port nnodes node_rank distributed_timeout_seconds
@@ -86,7 +86,7 @@ NAMED_ARGUMENTS = """enable_prompt_embeds prefill_context_parallel_size decode_c
     kv_events_config ec_transfer_config kv_cache_dtype_skip_layers mamba_cache_dtype mamba_ssm_cache_dtype
     mamba_block_size prefix_match_unit mamba_cache_mode use_replayssm stream_interval kv_sharing_fast_prefill
     swa_bounded_replay kv_offloading_size scheduler_reserve_full_isl enable_chunked_prefill scheduling_policy
-    expert_placement_strategy"""
+    expert_placement_strategy runner convert"""
 # ModelOpt's and TensorRT-LLM's algorithms, and the bits of a weight with its part of the scales
 ALGORITHMS = {
     "FP8": 8,
@@ -101,6 +101,13 @@ ALGORITHMS = {
     "W4A8_NVFP4_FP8": 5,
     "W4A8_MXFP4_FP8": 4.25,
     "W4A16_MXFP4": 4.25,
+    "FP8_BLOCK_SCALES": 8,
+    "W8A8_SQ_PER_CHANNEL_PER_TOKEN_PLUGIN": 8,
+    "W8A16": 8,
+    "W4A16": 4,
+    "INT8_WO": 8,
+    "W4A16_GPTQ": 4.125,
+    "W8A16_GPTQ": 8.125,
 }
 
 
@@ -130,7 +137,7 @@ def test_of_an_engine_s_arguments_what_may_change_the_answer_is_named(tmp_path: 
 @pytest.mark.parametrize(("algorithm", "bits"), ALGORITHMS.items())
 def test_the_bits_of_every_algorithm_of_modelopt(algorithm: str, bits: float, tmp_path: Path) -> None:
     """Groups of 128 weights in AWQ, and of 8 in NVFP4, whose scales have 16 and 8 bits."""
-    keys = {"group_size": 128 if "AWQ" in algorithm and "NV" not in algorithm else 8, "has_zero_point": False}
+    keys = {"group_size": 8 if "NV" in algorithm else 128, "has_zero_point": False}
     keys |= {"pre_quant_scale": True, "smoothquant_val": 0.5, "clamp_val": [1], "use_meta_recipe": True}
     content = {"quantization": {"quant_algo": algorithm, "exclude_modules": ["lm_head"], **keys}}
     made, said = read("quant", write(tmp_path, "quant", content))

@@ -36,6 +36,8 @@ BEGUN = "Iteration("
 ENGINE = re.compile(r"Initializing a V1 LLM engine \(v(?P<version>[^)]*)\) with config: (?P<config>.+)")
 ARGUMENTS = re.compile(r"non-default args: \{(?P<config>.+)\}")
 CHUNKS = re.compile(r"Chunked prefill is enabled with (max_num_batched_tokens=\d+)")
+BLOCK = re.compile(r"Setting attention block size to (\d{1,9}) tokens")
+"""Of a model with states, whatever size was asked for: a block takes as much memory as a state."""
 ASYNCHRONOUS = re.compile(r"Asynchronous scheduling is (enabled|disabled)")
 INNER = re.compile(r"[\[({<][^\[\](){}<>]*[\])}>]")
 """Brackets without any in them."""
@@ -104,6 +106,7 @@ def stated_engine(path: Path) -> tuple[EngineArguments, tuple[str, ...]]:
         given |= _settings(line["config"]) if (line := pattern.search(text)) else {}
     given |= {"vllm_version": line["version"]} if line else {}
     given |= {"num_kv_tokens": int(size[1].replace(",", ""))} if (size := CAPACITY.search(text)) else {}
+    given |= {"block_size": int(size[1])} if (size := BLOCK.search(text)) else {}
     given |= _settings(chunks[1]) if (chunks := CHUNKS.search(text)) else {}
     given |= {"async_scheduling": words[1] == "enabled"} if (words := ASYNCHRONOUS.search(text)) else {}
     engine, unread = engine_of(path, {"engine_kwargs": given})

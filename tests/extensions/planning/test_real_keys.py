@@ -1,0 +1,83 @@
+"""The keys of further real files, each used, known to be without effect, or named.
+
+real_keys.json has 81 results of benchmarks (vLLM, SGLang, llmperf) and the arguments of 110 vLLM servers, as their
+logs have them; with those of real_files.json more than a hundred logs and 89 results. A row is how many files, where
+they are (of a log its stamp and model), and their keys; arguments with their values, texts as x.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .test_every_key import LISTS, SGLANG, VLLM
+from .test_published_keys import NAMED_ARGUMENTS, named
+from .test_real_files import read, write
+
+ROWS = json.loads(Path(__file__).with_name("real_keys.json").read_text(encoding="utf-8"))
+VALUES = SGLANG | VLLM
+OF_LOGS = """lora_modules override_neuron_config rope_scaling task expert_offload expert_cache_size expert_unified_pool
+    skip_mm_profiling"""
+"""Arguments of other versions, and of a fork with offloaded experts, that change what is simulated."""
+NAMED = {*NAMED_ARGUMENTS.split(), *OF_LOGS.split()} - {"enable_chunked_prefill"}  # which all of them leave on
+FIELDS = {
+    "max_num_seqs": "max_batch_size",
+    "max_num_batched_tokens": "chunk_size_tokens",
+    "tensor_parallel_size": "tensor_parallel",
+    "pipeline_parallel_size": "pipeline_parallel",
+    "data_parallel_size": "data_parallel",
+    "enable_expert_parallel": "is_expert_parallel",
+    "enable_prefix_caching": "keeps_blocks",
+    "gpu_memory_utilization": "memory_fraction",
+    "num_gpu_blocks_override": "kv_blocks_wanted",
+    "block_size": "block_tokens",
+    "async_scheduling": "is_asynchronous",
+    "disable_hybrid_kv_cache_manager": "keeps_windows",
+    "max_model_len": "context_tokens",
+    "dtype": "torch_dtype",
+    "kv_cache_dtype": "torch_kv_dtype",
+}
+
+
+def test_so_many_files_are_walked() -> None:
+    assert {form: sum(number for number, *_ in rows) for form, rows in ROWS.items()} == {"bench": 81, "log": 110}
+
+
+@pytest.mark.parametrize(("number", "origin", "keys", "changing"), ROWS["bench"])
+def test_keys_of_benchmarks(number: int, origin: str, keys: str, changing: str | None, tmp_path: Path) -> None:
+    """changing: what is named where the file has the lists that --save-detailed adds; None: those are another
+    program's."""
+    content = {key: VALUES.get(key, 7) for key in keys.split()}
+    made, said = read("bench", write(tmp_path, "bench", content))
+    assert made is None
+    assert re.search(r"has no list '(input_lens|start_times)'", said), (origin, number)
+    if changing is None:
+        return
+    made, said = read("bench", write(tmp_path, "bench", content | LISTS))
+    assert made is not None, (origin, said)
+    assert named(said) == set(changing.split()), origin
+    engine = made[0]
+    assert (engine and engine.max_batch_size) == content.get("max_num_seqs")
+
+
+@pytest.mark.parametrize(("number", "origin", "arguments"), ROWS["log"])
+def test_keys_of_servers(number: int, origin: str, arguments: str, tmp_path: Path) -> None:
+    values: dict[str, str] = dict(each.split("=", 1) if "=" in each else (each, "'x'") for each in arguments.split(" "))
+    line = ", ".join(f"'{key}': {value}" for key, value in values.items())
+    engine, said = read("log", write(tmp_path, "log", f"INFO [utils.py:233] non-default args: {{{line}}}\n"))
+    assert engine is not None, (origin, number, said)
+    assert named(said) == values.keys() & NAMED, origin
+    for key in values.keys() & FIELDS.keys():
+        assert str(getattr(engine, FIELDS[key])) == values[key].strip("'").removeprefix("torch."), (origin, key)
+
+
+def test_a_block_that_a_state_fills_is_as_large_as_the_log_says(tmp_path: Path) -> None:
+    """As RedHatAI/Qwen3.6-35B-A3B-NVFP4 logs it on vLLM 0.19.2."""
+    said = "Setting attention block size to 2096 tokens to ensure that attention page size is >= mamba page size."
+    lines = f"INFO [utils.py:233] non-default args: {{'block_size': 16}}\nINFO [interface.py:606] {said}\n"
+    engine: Any = read("log", write(tmp_path, "log", lines))[0]
+    assert engine.block_tokens == 2096
