@@ -12,12 +12,13 @@ and 4.4e-5 are allowed), and so is a repeat with junk behind its prompts that mo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from pytest_npubench.campaign.answer_visit import NO_PAIR, AnswerVisit, Pairs
 from pytest_npubench.verdict import Gate, judge_gates
+from pytest_npubench.verdict.answers import listed, where_beyond
 from pytest_npubench.verdict.result import Judgement, Metric
 
 if TYPE_CHECKING:
@@ -46,11 +47,6 @@ class AnswersDetail:
     nearest: Mapping[str, float] = field(default_factory=dict)
     middles: tuple[int, ...] = ()
 
-    def where(self, apart: Sequence[float]) -> str:
-        """Says at which prompts and steps answers are farther from the accepted ones than `limit`: a distance for each
-        position."""
-        return where_beyond(apart, self.lengths, len(apart) // len(self.lengths), self.limit, self.middles)
-
 
 def judge_answers(visit: AnswerVisit, dtype: str, *, has_experts: bool = False) -> Judgement:
     """Judges one check of an engine that computes in a dtype. Below fp32 rounding may choose another expert where two
@@ -68,42 +64,6 @@ def judge_answers(visit: AnswerVisit, dtype: str, *, has_experts: bool = False) 
     if visit.weights_bits is not None:
         metrics.append(Metric(name="weights_bits", unit="", value=float(visit.weights_bits), gate="identical"))
     return Judgement(verdict=_verdict(visit, detail, wrong), what="answers", metrics=tuple(metrics), detail=detail)
-
-
-def where_beyond(
-    apart: Iterable[float],
-    lengths: tuple[int, ...],
-    num_positions: int,
-    limit: float,
-    middles: tuple[int, ...] = (),
-) -> str:
-    """Says in words which of the answers lie farther apart than the limit. Distances are given prompt by prompt: of
-    each prompt that of its prefill, one for each step, and one for each of its `middles`. The text is empty where none
-    does.
-
-    Worked example: two prompts of 5 and 120 tokens with (0, 0, 9) and (0, 0, 0) beyond 1: "only prompts of 5 tokens,
-    from step 2; prefill agrees"."""
-    values = list(apart)
-    rows = [values[start : start + num_positions] for start in range(0, len(values), num_positions)]
-    beyond = {
-        length: [place for place, value in enumerate(row) if not value <= limit]
-        for length, row in zip(lengths, rows, strict=False)
-    }
-    places = [place for row in beyond.values() for place in row]
-    if not places:
-        return ""
-    hit = [length for length, row in beyond.items() if row]
-    prompts = "at all prompts" if len(hit) == len(rows) else f"only prompts of {_listed(hit)} tokens"
-    num_middles = len(middles) // len(lengths)
-    num_steps = num_positions - num_middles
-    if min(places) >= num_steps:
-        numbers = (number * num_middles - num_steps for number in range(len(lengths)))
-        at = [middles[start + place] for start, row in zip(numbers, beyond.values(), strict=False) for place in row]
-        return f"{prompts}, only steps inside of them: at {_listed(sorted(set(at)))}"
-    places = [place for place in places if place < num_steps]
-    if min(places) > 0:
-        return f"{prompts}, from step {min(places)}; prefill agrees"
-    return f"{prompts}; steps agree" if max(places) == 0 else prompts
 
 
 def _detail(visit: AnswerVisit, dtype: str, factor: float, *, has_ties: bool) -> AnswersDetail:
@@ -170,7 +130,7 @@ def _error_words(visit: AnswerVisit, detail: AnswersDetail) -> str:
 def _pair_words(detail: AnswersDetail) -> str:
     if not detail.inconsistent:
         return f"{detail.num_pairs} pairs consistent"
-    parts = [f"{name}, prompts of {_listed(lengths)} tokens" for name, lengths in detail.inconsistent.items()]
+    parts = [f"{name}, prompts of {listed(lengths)} tokens" for name, lengths in detail.inconsistent.items()]
     wrong = sum(map(len, detail.inconsistent.values()))
     return f"{wrong} of {detail.num_pairs} pairs inconsistent: {'; '.join(parts)}"
 
@@ -179,7 +139,7 @@ def _token_words(visit: AnswerVisit) -> str:
     lengths = [length for length, number in zip(visit.lengths, visit.wrong_tokens, strict=False) if number]
     if not lengths:
         return ""
-    return f"{sum(visit.wrong_tokens)} greedy tokens are not float64's: prompts of {_listed(lengths)} tokens"
+    return f"{sum(visit.wrong_tokens)} greedy tokens are not float64's: prompts of {listed(lengths)} tokens"
 
 
 def _with_pair(pairs: Pairs) -> dict[str, list[float]]:
@@ -190,7 +150,3 @@ def _with_pair(pairs: Pairs) -> dict[str, list[float]]:
 def _lengths(visit: AnswerVisit, apart: Iterable[float], is_wrong: Callable[[float], bool]) -> tuple[int, ...]:
     """Returns the lengths of the prompts whose pair is wrong."""
     return tuple(length for length, one in zip(visit.lengths, apart, strict=True) if one != NO_PAIR and is_wrong(one))
-
-
-def _listed(lengths: Iterable[int]) -> str:
-    return ", ".join(map(str, lengths))

@@ -17,9 +17,9 @@ from pytest_npubench.store.baselines import Baselines
 from pytest_npubench.store.fingerprint import Fingerprint, FingerprintKey
 from pytest_npubench.store.waiting import baselines_option
 from pytest_npubench.verdict import FAILING, JUDGED, Verdict, VerdictKind, judge_jointly
-from pytest_npubench.verdict.case_record import metrics_of
+from pytest_npubench.verdict.case_record import metrics_of, prompts_of
 from pytest_npubench.verdict.observations import MIN_SESSIONS, Rule, Session
-from pytest_npubench.verdict.result import OF_ANSWERS, STATISTICAL, GateKind, Metric
+from pytest_npubench.verdict.result import OF_ANSWERS, STATISTICAL, UNKNOWN_PROMPTS, AskedPrompts, GateKind, Metric
 
 Key = tuple[str, str]
 CANARY = "canary"
@@ -44,6 +44,7 @@ class Observation:
     margin: float | None
     processes: tuple[tuple[float, ...], ...]
     is_disturbed: bool = False
+    prompts: AskedPrompts = UNKNOWN_PROMPTS
 
     @property
     def key(self) -> Key:
@@ -77,7 +78,10 @@ class Observation:
         )
 
     @classmethod
-    def of_metric(cls, case: str, digest: str, metric: Metric, *, is_disturbed: bool = False) -> Observation:
+    def of_metric(
+        cls, case: str, digest: str, metric: Metric, *, is_disturbed: bool = False, detail: object = None
+    ) -> Observation:
+        """`detail` is the case's, as a record or as plain data. Raises ValueError where it cannot be read."""
         return cls(
             case=case,
             digest=digest,
@@ -88,6 +92,7 @@ class Observation:
             margin=metric.margin,
             processes=metric.processes,
             is_disturbed=is_disturbed,
+            prompts=prompts_of(detail if metric.gate == "answers" else None),
         )
 
 
@@ -99,12 +104,12 @@ def of_record(record: Mapping[str, Any]) -> Iterator[Observation]:
     """Yields the metrics of a journal's case record that are compared. Raises JournalError for what it cannot read."""
     is_disturbed = record.get("is_partly_disturbed") is True
     try:
-        metrics = metrics_of(record.get("metrics", {}))
+        for metric in metrics_of(record.get("metrics", {})):
+            if metric.gate != "none":
+                about = record["case"], record["digest"], metric
+                yield Observation.of_metric(*about, is_disturbed=is_disturbed, detail=record.get("detail"))
     except ValueError as error:
         raise JournalError(f"case record {record.get('case')!r}: metrics that cannot be read: {error}") from None
-    for metric in metrics:
-        if metric.gate != "none":
-            yield Observation.of_metric(record["case"], record["digest"], metric, is_disturbed=is_disturbed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,20 +234,9 @@ def judge_alone(observation: Observation, sessions: Sequence[Session]) -> Verdic
 
     now, then = observation.processes[0], sessions[-1][0] if sessions else None
     if observation.gate == "answers":
-        return judge_answers(now, then, observation.margin or 0.0)
+        return judge_answers(now, then, observation.margin or 0.0, observation.prompts)
     judge = judge_accuracy if observation.gate == "accuracy" else judge_identical
     return judge(now[0], then[0] if then else None)
-
-
-def answer_distances(observation: Observation, sessions: Sequence[Session]) -> list[float]:
-    """How far each position of the vector of answers is from that of the newest session; empty where the metric is no
-    such vector, or the two cannot be compared."""
-    from pytest_npubench.verdict.answers import block_distances
-
-    now = observation.processes[0]
-    if observation.gate != "answers" or not sessions or len(sessions[-1][0]) != len(now):
-        return []
-    return block_distances(now, sessions[-1][0])
 
 
 def _with_spread(

@@ -6,11 +6,12 @@ said of their times begins with that.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from pytest_npubench.comparison.observation import Observation
 from pytest_npubench.core.case import campaign_of, is_answers
 from pytest_npubench.verdict import Verdict, VerdictKind
+from pytest_npubench.verdict.observations import Session
 from pytest_npubench.verdict.result import OF_ANSWERS, STATISTICAL
 
 Judged = Iterable[tuple[Observation, Verdict]]
@@ -27,6 +28,17 @@ def campaigns_with_other_answers(judged: Judged) -> frozenset[str]:
 
 def is_of_answers(observation: Observation) -> bool:
     return observation.gate in OF_ANSWERS or is_answers(observation.case)
+
+
+def answer_distances(observation: Observation, sessions: Sequence[Session]) -> list[float]:
+    """How far each position of the vector of answers is from that of the newest session; empty where the metric is no
+    such vector, or the two cannot be compared."""
+    from pytest_npubench.verdict.answers import block_distances
+
+    now = observation.processes[0]
+    if observation.gate != "answers" or not sessions or len(sessions[-1][0]) != len(now):
+        return []
+    return block_distances(now, sessions[-1][0])
 
 
 def other_answers(observation: Observation, verdict: Verdict, campaigns: frozenset[str]) -> str:

@@ -19,8 +19,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from pytest_npubench.comparison.members import Common, ComparedMetric, common
-from pytest_npubench.comparison.observation import CANARY, Observation, answer_distances, is_canary, judge_alone
-from pytest_npubench.comparison.other_answers import campaigns_with_other_answers, is_of_answers, other_answers
+from pytest_npubench.comparison.observation import CANARY, Observation, is_canary, judge_alone
+from pytest_npubench.comparison.other_answers import (
+    answer_distances,
+    campaigns_with_other_answers,
+    is_of_answers,
+    other_answers,
+)
 from pytest_npubench.comparison.outcome import MOVED, Comparison, Described, Row, canary_verdict, moved_with
 from pytest_npubench.comparison.sides import Side
 from pytest_npubench.comparison.stack_changes import stack_changes

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 
-from pytest_npubench.campaign.answer_judgement import AnswersDetail
 from pytest_npubench.comparison.change_origin import day_of, origin
 from pytest_npubench.comparison.earlier_nights import EarlierNights
 from pytest_npubench.comparison.observation import (
@@ -22,11 +21,10 @@ from pytest_npubench.comparison.observation import (
     Key,
     Observation,
     accepted_history,
-    answer_distances,
     is_canary,
     judge_observations,
 )
-from pytest_npubench.comparison.other_answers import campaigns_with_other_answers, other_answers
+from pytest_npubench.comparison.other_answers import answer_distances, campaigns_with_other_answers, other_answers
 from pytest_npubench.errors import NpubenchError
 from pytest_npubench.store.accepted_session import Sessions
 from pytest_npubench.store.baselines import Baselines
@@ -107,7 +105,13 @@ class Regression:
             for metric in case.judgement.metrics
             if metric.gate != "none"
             for found in [
-                Observation.of_metric(case.case, case.digest, metric, is_disturbed=case.judgement.is_partly_disturbed)
+                Observation.of_metric(
+                    case.case,
+                    case.digest,
+                    metric,
+                    is_disturbed=case.judgement.is_partly_disturbed,
+                    detail=case.judgement.detail,
+                )
             ]
         }
         histories = {name: self._history(found, key) for name, found in observations.items()}
@@ -291,11 +295,8 @@ def _with_verdicts(
     apart: Mapping[Key, Sequence[float]],
 ) -> Judgement:
     """`apart` says of metrics that are vectors of answers how far each position is from the accepted one."""
-    detail = case.judgement.detail
     metrics = tuple(
-        _at_positions(_judged(metric, name, observations, verdicts), apart.get(name, ()), detail)
-        for metric in case.judgement.metrics
-        for name in [(case.case, metric.name)]
+        _judged(metric, (case.case, metric.name), observations, verdicts, apart) for metric in case.judgement.metrics
     )
     judgement = replace(case.judgement, metrics=metrics)
     if judgement.verdict.failing:
@@ -303,23 +304,17 @@ def _with_verdicts(
     return replace(judgement, verdict=overall(judgement))
 
 
-def _at_positions(metric: Metric, apart: Sequence[float], detail: object) -> Metric:
-    """A vector of answers has the distance of all positions for its value, and says at which prompts and steps it is
-    another one."""
-    if not apart:
-        return metric
-    verdict = metric.verdict
-    if verdict is not None and verdict.failing and isinstance(detail, AnswersDetail):
-        verdict = replace(verdict, reason=f"{verdict.reason}: {detail.where(apart)}")
-    return replace(metric, value=together(apart), verdict=verdict)
-
-
 def _judged(
-    metric: Metric, name: Key, observations: Mapping[Key, Observation], verdicts: Mapping[Key, Verdict]
+    metric: Metric,
+    name: Key,
+    observations: Mapping[Key, Observation],
+    verdicts: Mapping[Key, Verdict],
+    apart: Mapping[Key, Sequence[float]],
 ) -> Metric:
     if name not in verdicts:
         return metric
-    return replace(metric, again=observations[name].processes[1:], verdict=verdicts[name])
+    value = together(apart[name]) if apart[name] else metric.value
+    return replace(metric, value=value, again=observations[name].processes[1:], verdict=verdicts[name])
 
 
 def overall(judgement: Judgement) -> Verdict:

@@ -16,9 +16,10 @@ sqrt(2^2 + 2^2) / sqrt(16) = 0.71; beside three blocks that are equal the vector
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from pytest_npubench.verdict import Verdict, VerdictKind
+from pytest_npubench.verdict.result import UNKNOWN_PROMPTS, AskedPrompts
 
 BLOCK = 16
 LESS_EXACT, FAR_LESS_EXACT = 1.25, 2.0
@@ -44,8 +45,11 @@ def block_distances(now: Sequence[float], then: Sequence[float]) -> list[float]:
     return [_block_distance(now[start : start + BLOCK], then[start : start + BLOCK]) for start in starts]
 
 
-def judge_answers(now: Sequence[float], then: Sequence[float] | None, limit: float) -> Verdict:
-    """Unchanged up to a distance of `limit`, else regressed. `then` is None where nothing was accepted."""
+def judge_answers(
+    now: Sequence[float], then: Sequence[float] | None, limit: float, prompts: AskedPrompts = UNKNOWN_PROMPTS
+) -> Verdict:
+    """Unchanged up to a distance of `limit`, else regressed, with the prompts and steps at which. `then` is None where
+    nothing was accepted."""
     if then is None:
         return Verdict(kind=VerdictKind.NO_BASELINE, reason=NEVER_ACCEPTED)
     if len(now) != len(then):
@@ -56,8 +60,12 @@ def judge_answers(now: Sequence[float], then: Sequence[float] | None, limit: flo
     if by <= limit:
         reason = f"answers unchanged: {by:.2g} of {limit:.2g} allowed (rounding)"
         return Verdict(kind=VerdictKind.UNCHANGED, reason=reason)
-    where = f"beyond it at {sum(not one <= limit for one in apart)} of {len(apart)} positions"
-    return Verdict(kind=VerdictKind.REGRESSED, reason=f"answers changed: {by:.2g} (limit {limit:.2g}), {where}")
+    reason = f"answers changed: {by:.2g} (limit {limit:.2g}), beyond it at "
+    reason += f"{sum(not one <= limit for one in apart)} of {len(apart)} positions"
+    if prompts.lengths:
+        num_positions = len(apart) // len(prompts.lengths)
+        reason += f": {where_beyond(apart, prompts.lengths, num_positions, limit, prompts.middles)}"
+    return Verdict(kind=VerdictKind.REGRESSED, reason=reason)
 
 
 def judge_accuracy(now: float, then: float | None) -> Verdict:
@@ -82,6 +90,47 @@ def judge_identical(now: float, then: float | None) -> Verdict:
     if now == then:
         return Verdict(kind=VerdictKind.UNCHANGED, reason=f"{now:.12g}, as accepted")
     return Verdict(kind=VerdictKind.REGRESSED, reason=f"{now:.12g}, accepted {then:.12g}: want the same")
+
+
+def where_beyond(
+    apart: Iterable[float],
+    lengths: tuple[int, ...],
+    num_positions: int,
+    limit: float,
+    middles: tuple[int, ...] = (),
+) -> str:
+    """Says in words which of the answers lie farther apart than the limit. Distances are given prompt by prompt: of
+    each prompt that of its prefill, one for each step, and one for each of its `middles`. The text is empty where none
+    does.
+
+    Worked example: two prompts of 5 and 120 tokens with (0, 0, 9) and (0, 0, 0) beyond 1: "only prompts of 5 tokens,
+    from step 2; prefill agrees"."""
+    values = list(apart)
+    rows = [values[start : start + num_positions] for start in range(0, len(values), num_positions)]
+    beyond = {
+        length: [place for place, value in enumerate(row) if not value <= limit]
+        for length, row in zip(lengths, rows, strict=False)
+    }
+    places = [place for row in beyond.values() for place in row]
+    if not places:
+        return ""
+    hit = [length for length, row in beyond.items() if row]
+    prompts = "at all prompts" if len(hit) == len(rows) else f"only prompts of {listed(hit)} tokens"
+    num_middles = len(middles) // len(lengths)
+    num_steps = num_positions - num_middles
+    if min(places) >= num_steps:
+        numbers = (number * num_middles - num_steps for number in range(len(lengths)))
+        at = [middles[start + place] for start, row in zip(numbers, beyond.values(), strict=False) for place in row]
+        return f"{prompts}, only steps inside of them: at {listed(sorted(set(at)))}"
+    places = [place for place in places if place < num_steps]
+    if min(places) > 0:
+        return f"{prompts}, from step {min(places)}; prefill agrees"
+    return f"{prompts}; steps agree" if max(places) == 0 else prompts
+
+
+def listed(lengths: Iterable[int]) -> str:
+    """Writes prompt lengths one after the other, such as "5, 120"."""
+    return ", ".join(map(str, lengths))
 
 
 def _block_distance(now: Sequence[float], then: Sequence[float]) -> float:

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Meta
 
 from pytest_npubench.verdict import Verdict, VerdictKind
-from pytest_npubench.verdict.result import GATES, JUDGED_GATES, Better, Judgement, Metric
+from pytest_npubench.verdict.result import GATES, JUDGED_GATES, AskedPrompts, Better, Judgement, Metric
 
 LARGEST = 1e300
 Samples = tuple[float, ...]
@@ -133,9 +133,15 @@ def metrics_of(entries: object) -> tuple[Metric, ...]:
     return tuple(entry.read(name) for name, entry in _entry(entries, dict[str, MetricEntry]).items())
 
 
+def prompts_of(detail: object) -> AskedPrompts:
+    """Returns what a case's detail, as a record of its class or as plain data, says of the prompts that were asked.
+    Raises ValueError where it cannot be read."""
+    return _entry(detail or {}, AskedPrompts)
+
+
 def _entry(value: object, kind: type[EntryT]) -> EntryT:
     try:
-        return msgspec.convert(value, kind)
+        return msgspec.convert(value, kind, from_attributes=True)
     except msgspec.ValidationError as error:
         raise ValueError(str(error)) from None
 

@@ -23,6 +23,18 @@ JUDGED_GATES = tuple(gate for gate in GATES if gate != "none")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AskedPrompts:
+    """The prompts that a vector of answers is of: their lengths, and the places inside of them, prompt by prompt, whose
+    steps are the last positions of each. Without a length nothing is known of them."""
+
+    lengths: tuple[int, ...] = ()
+    middles: tuple[int, ...] = ()
+
+
+UNKNOWN_PROMPTS = AskedPrompts()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
     """One figure of a case in its unit; samples are the raw values behind it, none where it is derived.
 

@@ -17,7 +17,7 @@ jax = pytest.importorskip("jax", reason="jax is not installed")
 import jax.numpy as jnp  # noqa: E402 - after the skip above
 from small_decoders import small_decoder  # noqa: E402
 
-from pytest_npubench.campaign.answer_judgement import judge_answers, where_beyond  # noqa: E402
+from pytest_npubench.campaign.answer_judgement import judge_answers  # noqa: E402
 from pytest_npubench.campaign.answer_visit import AnswerVisit, answer_visit  # noqa: E402
 from pytest_npubench.engines.answer_reference import AnswerReference, answer_reference  # noqa: E402
 from pytest_npubench.engines.jax_dense import binaries, engine, forward, layers  # noqa: E402
@@ -26,6 +26,7 @@ from pytest_npubench.engines.jax_dense.graph_form import PORTABLE  # noqa: E402
 from pytest_npubench.engines.probe import fixed_tokens, probe_prompts, probe_weights, rounded  # noqa: E402
 from pytest_npubench.errors import MeasurementError  # noqa: E402
 from pytest_npubench.verdict import VerdictKind  # noqa: E402
+from pytest_npubench.verdict.answers import where_beyond  # noqa: E402
 
 SHAPE = small_decoder("answering")
 BUCKETS = (32, 64)

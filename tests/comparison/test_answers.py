@@ -13,6 +13,7 @@ from pytest_npubench.comparison.paired_sides import compare_pairs
 from pytest_npubench.comparison.side_sources import load_side
 from pytest_npubench.comparison.upgrade import compare_sides
 from pytest_npubench.core.case import campaign_of
+from pytest_npubench.errors import JournalError
 from pytest_npubench.plugin.regression import MeasuredCase, Regression
 from pytest_npubench.reports.comparison import render_comparison
 from pytest_npubench.store.baseline_merge import merge
@@ -254,7 +255,7 @@ def test_what_a_case_did_otherwise_is_told_beside_its_verdict(tmp_path):
 # -- compare and ab
 
 
-def a_side(root, name, vectors, factor=1.0, fingerprint=None):
+def a_side(root, name, vectors, factor=1.0, fingerprint=None, **changes):
     """A journal of nights: a model's answers, its times and those of another model."""
     rng = np.random.default_rng(3)
     path = root / name
@@ -263,7 +264,7 @@ def a_side(root, name, vectors, factor=1.0, fingerprint=None):
         tbt_s = {
             case: {"tbt_s": metric(0.01 * factor * np.exp(rng.normal(0, 0.002, 5)))} for case in (PROFILE, ELSEWHERE)
         }
-        write_session(path, {ANSWERS: answers, **tbt_s}, fingerprint or stack())
+        write_session(path, {ANSWERS: answers, **tbt_s}, fingerprint or stack(), **changes)
     return load_side(str(path))
 
 
@@ -284,6 +285,25 @@ def test_compare_says_that_a_model_answers_otherwise_before_its_times(tmp_path, 
     assert "answer_change: regressed; answers changed: 0.0" in text
 
 
+@pytest.mark.parametrize(
+    ("detail", "where"),
+    [({"lengths": [5, 120, 248]}, ": only prompts of 248 tokens; steps agree"), ({"allowed": 0.1}, ""), (None, "")],
+)
+def test_compare_says_at_which_prompts_answers_are_other_ones(tmp_path, detail, where):
+    """By the newer side's record: baselines, and records of before, hold no lengths."""
+    for number in range(3):
+        accept(tmp_path / "baselines", number, vector(VECTOR))
+    side = a_side(tmp_path, "b", [OTHER], digest="d1", detail=detail)
+    (row,) = compare_sides(load_side(str(tmp_path / "baselines")), side).answers
+    assert row.kind is VerdictKind.REGRESSED
+    assert row.verdict.reason.endswith(f"beyond it at 1 of 3 positions{where}")
+
+
+def test_a_journal_whose_lengths_are_no_numbers_is_refused(tmp_path):
+    with pytest.raises(JournalError, match=r"cannot be read: .*lengths"):
+        a_side(tmp_path, "a", [VECTOR], detail={"lengths": ["five"]})
+
+
 def test_compare_of_the_same_answers_is_safe_and_a_metric_alone_does_not_hide_them(tmp_path):
     old = a_side(tmp_path, "a", [VECTOR] * 4)
     same = compare_sides(old, a_side(tmp_path, "b", [VECTOR] * 3), metrics=["tbt_s"])
@@ -300,20 +320,6 @@ def test_ab_holds_the_two_sides_answers_against_each_other(tmp_path):
     ]
     assert compare_pairs(pairs[:2] * 2, labels=("A", "B")).other_answers == ()
     assert compare_pairs(pairs, labels=("A", "B")).other_answers == ("buckets/h200-tiny-b4",)
-
-
-def test_accepted_nights_against_a_journal(tmp_path):
-    for number in range(3):
-        accept(tmp_path / "baselines", number, vector(VECTOR))
-    nights = a_side(tmp_path, "b", [OTHER])
-    nights = replace(nights, sessions=tuple(with_digest(session, "d1") for session in nights.sessions))
-    (row,) = compare_sides(load_side(str(tmp_path / "baselines")), nights).answers
-    assert row.kind is VerdictKind.REGRESSED
-
-
-def with_digest(session, digest):
-    observations = {key: replace(found, digest=digest) for key, found in session.observations.items()}
-    return replace(session, observations=observations)
 
 
 @pytest.mark.parametrize(
