@@ -47,7 +47,7 @@ def prepare(folder: Path, shape: DecoderShape) -> None:
 def known_server(folder: Path) -> Iterator[str]:
     """A server that answers at times known beforehand: its address."""
     options = ["--ttft-s", str(KNOWN_TTFT_S), "--itl-s", str(KNOWN_ITL_S), "--usage", "last"]
-    command = [sys.executable, "-m", "pytest_npubench.engines.http.known_answer", *options]
+    command = [sys.executable, str(Path(__file__).with_name("known_answer.py")), *options]
     with _server(command, "/v1", folder / "known.log") as url:
         yield url
 

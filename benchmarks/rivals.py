@@ -85,7 +85,7 @@ for i in 0 1 2 3 4 5 6 7 8; do
   echo "# $i" >> work.py; git add .; git commit -q -m "commit $i"; git tag c$i; done"""
 PRELUDE = """trap 'kill $(jobs -p) 2>/dev/null' EXIT; URL=http://127.0.0.1:$PORT
 mine() { pytest -q test_ours.py --npubench-other-load 1 --npubench-lock-timeout 60 -p no:cacheprovider "$@"; }
-serve() { PYTHONPATH=$ROOT $PY -m pytest_npubench.engines.http.known_answer --port $PORT --ttft-s 0.2 --itl-s 0.05 \\
+serve() { PYTHONPATH=$ROOT $PY $ROOT/benchmarks/known_answer.py --port $PORT --ttft-s 0.2 --itl-s 0.05 \\
   "$@" &
   for i in $(seq 100); do curl -sf $URL/sent >/dev/null && return; sleep 0.2; done; }
 sent() { curl -s $URL/sent | $PY -c "import json, sys; sent = json.load(sys.stdin)[-8:]; print('sent', $1)"; }

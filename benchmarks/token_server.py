@@ -4,8 +4,8 @@
 
 speaks the completions API: token k of a request is sent ttft + k itl after the request came, an event and a piece each.
 It looks at the clock all the time and writes to its sockets by itself: some 10 us a token, where
-pytest_npubench.engines.http.known_answer, which is a whole web server, takes 60. GET /sent tells when each request came
-and when each of its tokens was sent, in seconds of time.monotonic().
+known_answer.py, which is a whole web server, takes 60. GET /sent tells when each request came and when each of its
+tokens was sent, in seconds of time.monotonic().
 """
 
 from __future__ import annotations

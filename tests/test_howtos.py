@@ -211,8 +211,7 @@ def test_what_a_page_shows_works(
 def url() -> Iterator[str]:
     pytest.importorskip("aiohttp", reason="aiohttp is not installed: pip install pytest-npubench[http]")
     from campaign.server.stand_in import StandIn
-
-    from pytest_npubench.engines.http.known_answer import KnownAnswer
+    from known_answer import KnownAnswer
 
     server = StandIn(known=KnownAnswer(ttft_s=0.01, itl_s=0.001)).start()
     yield server.url

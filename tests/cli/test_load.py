@@ -13,10 +13,10 @@ pytest.importorskip("aiohttp", reason="aiohttp is not installed: pip install pyt
 
 from aiohttp import web
 from campaign.server.stand_in import StandIn, refuses, sometimes, streams
+from known_answer import KnownAnswer
 
 from pytest_npubench.campaign import served_load
 from pytest_npubench.engines.http import shared_load
-from pytest_npubench.engines.http.known_answer import KnownAnswer
 from pytest_npubench.engines.http.load_run import run_load
 from pytest_npubench.serving.arrivals import uniform
 from pytest_npubench.suites.server import lateness

@@ -11,9 +11,9 @@ pytest.importorskip("aiohttp", reason="aiohttp is not installed: pip install pyt
 
 from aiohttp import web
 from campaign.server.stand_in import StandIn, refuses
+from known_answer import KnownAnswer
 
 from pytest_npubench.core import clock
-from pytest_npubench.engines.http.known_answer import KnownAnswer
 
 from .test_load import KNOWN, SLO, load  # noqa: F401 - a fixture
 

@@ -13,8 +13,7 @@ from pytest_npubench.plugin.outcome import ExitStatus
 pytest.importorskip("aiohttp", reason="aiohttp is not installed: pip install pytest-npubench[http]")
 
 from campaign.server.stand_in import TOKEN, StandIn, after, refuses, sometimes, streams
-
-from pytest_npubench.engines.http.known_answer import KnownAnswer
+from known_answer import KnownAnswer
 
 from .project import OWN_HARDWARE, Project, put_under_git
 

@@ -14,13 +14,13 @@ from itertools import count
 
 import pytest
 from aiohttp import web
+from known_answer import KnownAnswer, application
 
 from pytest_npubench.engines.http.answer import SENT_AGAIN, HttpRequest
 from pytest_npubench.engines.http.arrived import Unread
 from pytest_npubench.engines.http.client import ask
 from pytest_npubench.engines.http.connections import Connections
 from pytest_npubench.engines.http.endpoint import Endpoint
-from pytest_npubench.engines.http.known_answer import KnownAnswer, application
 from pytest_npubench.engines.http.load_run import run_load
 from pytest_npubench.errors import ConfigError
 

@@ -9,11 +9,11 @@ import time
 import urllib.request
 
 import pytest
+from known_answer import KnownAnswer, application
 
 from pytest_npubench.engines.http import shared_load
 from pytest_npubench.engines.http.answer import HttpRequest
 from pytest_npubench.engines.http.endpoint import Endpoint
-from pytest_npubench.engines.http.known_answer import KnownAnswer, application
 from pytest_npubench.engines.http.shared_load import run_shared_load
 from pytest_npubench.errors import ConfigError
 from pytest_npubench.suites.server.failures import class_of

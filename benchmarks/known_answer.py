@@ -1,6 +1,6 @@
 """A server that answers at times given beforehand, to find out what the client adds to them.
 
-    python -m pytest_npubench.engines.http.known_answer --port 8001 --ttft-s 0.05 --itl-s 0.01
+    python benchmarks/known_answer.py --port 8001 --ttft-s 0.05 --itl-s 0.01
 
 speaks the completions and the chat API and generates nothing: token k of a request is sent ttft + k itl after the
 request came. It serves to test and to calibrate a client; no figure of it says anything about a device.
