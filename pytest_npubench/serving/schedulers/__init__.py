@@ -14,12 +14,11 @@ from collections.abc import Callable
 
 from pytest_npubench.core.registry import Registry
 from pytest_npubench.errors import ConfigError
-from pytest_npubench.serving.schedulers.protocol import Scheduler
+from pytest_npubench.serving.schedulers.protocol import ENGINE_ARGUMENTS, Scheduler
 from pytest_npubench.serving.settings import Setting, Work
 
 SchedulerFactory = Callable[..., Scheduler]
 
-ENGINE_ARGUMENTS = ("num_layers", "kv_blocks", "block_size_tokens")
 SCHEDULERS: Registry[SchedulerFactory] = Registry(
     what="scheduling policy",
     group="pytest_npubench.schedulers",

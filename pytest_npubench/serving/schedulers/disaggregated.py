@@ -10,6 +10,7 @@ preempted there, where the prompt could not be made again.
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass, field
 
 from pytest_npubench.errors import WorkloadError
 from pytest_npubench.serving.batch import Batch
@@ -17,19 +18,15 @@ from pytest_npubench.serving.iteration import IterationPlan
 from pytest_npubench.serving.member import BatchMember
 from pytest_npubench.serving.prompts import whole_prompts
 from pytest_npubench.serving.request import ServingRequest
-from pytest_npubench.serving.settings import MERGE_CHUNKS, Setting, Work, check_count
+from pytest_npubench.serving.schedulers.protocol import Policy
+from pytest_npubench.serving.settings import MERGE_CHUNKS, Work
 
 
 class PrefillSide(Batch):
     """`leaving` are the requests whose prompts are done, in the order in which that happened."""
 
-    def __init__(self, *, num_layers: int, kv_blocks: int, block_size_tokens: int, max_batch_size: int) -> None:
-        super().__init__(
-            num_layers=num_layers,
-            kv_blocks=kv_blocks,
-            block_size_tokens=block_size_tokens,
-            max_batch_size=max_batch_size,
-        )
+    def __init__(self, **sizes: int) -> None:
+        super().__init__(**sizes)
         self.leaving: deque[BatchMember] = deque()
 
     def check(self, request: ServingRequest) -> None:
@@ -70,7 +67,8 @@ class DecodeSide(Batch):
         self._start(self.in_flight.pop(request))
 
 
-class DisaggregatedScheduler:
+@dataclass(kw_only=True, eq=False)
+class DisaggregatedScheduler(Policy):
     """`batch` and `plan` are the prefill device's, `decode_batch` and `plan_decode` the decode device's.
 
     kv_blocks is the KV cache of the prefill device; decode_kv_blocks that of the other, None: as large.
@@ -80,39 +78,19 @@ class DisaggregatedScheduler:
 
     name = "disaggregated"
     num_devices = 2
+    is_steady = False
 
-    def __init__(
-        self,
-        *,
-        num_layers: int,
-        kv_blocks: int,
-        block_size_tokens: int,
-        decode_kv_blocks: int | None = None,
-        max_prefill_tokens: int | None = 8192,
-        max_batch_size: int = 256,
-    ) -> None:
-        check_count(self.name, "decode_kv_blocks", decode_kv_blocks, none_allowed=True)
-        check_count(self.name, "max_prefill_tokens", max_prefill_tokens, none_allowed=True)
-        check_count(self.name, "max_batch_size", max_batch_size)
-        self.settings: dict[str, Setting] = {
-            "decode_kv_blocks": decode_kv_blocks,
-            "max_prefill_tokens": max_prefill_tokens,
-            "max_batch_size": max_batch_size,
-        }
-        self._max_prefill_tokens = max_prefill_tokens
+    batch: PrefillSide = field(init=False)
+    decode_kv_blocks: int | None = None
+    max_prefill_tokens: int | None = 8192
+    max_batch_size: int = 256
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self._joining: list[int] = []
-        self.batch = PrefillSide(
-            num_layers=num_layers,
-            kv_blocks=kv_blocks,
-            block_size_tokens=block_size_tokens,
-            max_batch_size=max_batch_size,
-        )
-        self.decode_batch = DecodeSide(
-            num_layers=num_layers,
-            kv_blocks=kv_blocks if decode_kv_blocks is None else decode_kv_blocks,
-            block_size_tokens=block_size_tokens,
-            max_batch_size=max_batch_size,
-        )
+        self.batch = PrefillSide(**self._sizes())
+        decode_kv_blocks = self.kv_blocks if self.decode_kv_blocks is None else self.decode_kv_blocks
+        self.decode_batch = DecodeSide(**{**self._sizes(), "kv_blocks": decode_kv_blocks})
 
     @staticmethod
     def iteration_work(tokens: int, *, decode_counts: bool) -> Work:
@@ -121,7 +99,7 @@ class DisaggregatedScheduler:
 
     def plan(self) -> IterationPlan | None:
         """Returns the prefill device's next iteration: waiting prompts, whole."""
-        return self.batch.plan(whole_prompts(self.batch, max_tokens=self._max_prefill_tokens))
+        return self.batch.plan(whole_prompts(self.batch, max_tokens=self.max_prefill_tokens))
 
     def next_handover(self) -> BatchMember | None:
         """Returns the prompt that was done first, once the decode device has reserved blocks for it."""

@@ -7,51 +7,31 @@ With one layer group it is chunked prefill whose decode tokens do not count; wit
 
 from __future__ import annotations
 
-from pytest_npubench.serving.batch import Batch
+from dataclasses import dataclass
+
 from pytest_npubench.serving.iteration import IterationPlan, PrefillRow
 from pytest_npubench.serving.layered_flight import LayeredFlight
 from pytest_npubench.serving.prompts import chunk_of_prompts
-from pytest_npubench.serving.settings import MERGE_CHUNKS, Setting, Work, check_count, check_layer_groups
+from pytest_npubench.serving.schedulers.protocol import Policy
+from pytest_npubench.serving.settings import MERGE_CHUNKS, Work
 
 
-class HybridPrefillScheduler:
+@dataclass(kw_only=True, eq=False)
+class HybridPrefillScheduler(Policy):
     """chunk_size_tokens set off together, of one prompt or several. The other settings are layered prefill's."""
 
     name = "hybrid"
-    num_devices = 1
-    is_steady = True
     keeps_slo = True
 
-    def __init__(
-        self,
-        *,
-        num_layers: int,
-        kv_blocks: int,
-        block_size_tokens: int,
-        chunk_size_tokens: int = 8192,
-        num_layer_groups: int | None = None,
-        tokens_per_iteration: int = 512,
-        max_batch_size: int = 256,
-    ) -> None:
-        check_count(self.name, "chunk_size_tokens", chunk_size_tokens)
-        check_layer_groups(self.name, num_layer_groups, num_layers)
-        check_count(self.name, "tokens_per_iteration", tokens_per_iteration)
-        check_count(self.name, "max_batch_size", max_batch_size)
-        self.settings: dict[str, Setting] = {
-            "chunk_size_tokens": chunk_size_tokens,
-            "num_layer_groups": num_layer_groups,
-            "tokens_per_iteration": tokens_per_iteration,
-            "max_batch_size": max_batch_size,
-        }
-        self._chunk_size_tokens = chunk_size_tokens
-        self.batch = Batch(
-            num_layers=num_layers,
-            kv_blocks=kv_blocks,
-            block_size_tokens=block_size_tokens,
-            max_batch_size=max_batch_size,
-        )
+    chunk_size_tokens: int = 8192
+    num_layer_groups: int | None = None
+    tokens_per_iteration: int = 512
+    max_batch_size: int = 256
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self._flight = LayeredFlight(
-            self.batch, num_layer_groups=num_layer_groups, tokens_per_iteration=tokens_per_iteration
+            self.batch, num_layer_groups=self.num_layer_groups, tokens_per_iteration=self.tokens_per_iteration
         )
 
     @staticmethod
@@ -63,7 +43,7 @@ class HybridPrefillScheduler:
         return self._flight.plan(self._next_chunk)
 
     def _next_chunk(self) -> tuple[PrefillRow, ...]:
-        return chunk_of_prompts(self.batch, self._chunk_size_tokens)
+        return chunk_of_prompts(self.batch, self.chunk_size_tokens)
 
 
 SCHEDULER = HybridPrefillScheduler

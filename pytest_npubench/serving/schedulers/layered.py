@@ -7,14 +7,17 @@ has passed the last layer.
 
 from __future__ import annotations
 
-from pytest_npubench.serving.batch import Batch
+from dataclasses import dataclass
+
 from pytest_npubench.serving.iteration import IterationPlan, PrefillRow
 from pytest_npubench.serving.layered_flight import LayeredFlight
 from pytest_npubench.serving.prompts import whole_prompts
-from pytest_npubench.serving.settings import MERGE_CHUNKS, Setting, Work, check_count, check_layer_groups
+from pytest_npubench.serving.schedulers.protocol import Policy
+from pytest_npubench.serving.settings import MERGE_CHUNKS, Work
 
 
-class LayeredPrefillScheduler:
+@dataclass(kw_only=True, eq=False)
+class LayeredPrefillScheduler(Policy):
     """num_layer_groups None: N(L) of serving/layered_flight.py with tokens_per_iteration, L the batch's prompt tokens.
 
     merge_cap_tokens limits the prompts that merge; the first of them may be longer. The paper merges "multiple small
@@ -22,40 +25,17 @@ class LayeredPrefillScheduler:
     """
 
     name = "layered"
-    num_devices = 1
-    is_steady = True
     keeps_slo = True
 
-    def __init__(
-        self,
-        *,
-        num_layers: int,
-        kv_blocks: int,
-        block_size_tokens: int,
-        num_layer_groups: int | None = None,
-        tokens_per_iteration: int = 512,
-        merge_cap_tokens: int = 8192,
-        max_batch_size: int = 256,
-    ) -> None:
-        check_layer_groups(self.name, num_layer_groups, num_layers)
-        check_count(self.name, "tokens_per_iteration", tokens_per_iteration)
-        check_count(self.name, "merge_cap_tokens", merge_cap_tokens)
-        check_count(self.name, "max_batch_size", max_batch_size)
-        self.settings: dict[str, Setting] = {
-            "num_layer_groups": num_layer_groups,
-            "tokens_per_iteration": tokens_per_iteration,
-            "merge_cap_tokens": merge_cap_tokens,
-            "max_batch_size": max_batch_size,
-        }
-        self._merge_cap_tokens = merge_cap_tokens
-        self.batch = Batch(
-            num_layers=num_layers,
-            kv_blocks=kv_blocks,
-            block_size_tokens=block_size_tokens,
-            max_batch_size=max_batch_size,
-        )
+    num_layer_groups: int | None = None
+    tokens_per_iteration: int = 512
+    merge_cap_tokens: int = 8192
+    max_batch_size: int = 256
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self._flight = LayeredFlight(
-            self.batch, num_layer_groups=num_layer_groups, tokens_per_iteration=tokens_per_iteration
+            self.batch, num_layer_groups=self.num_layer_groups, tokens_per_iteration=self.tokens_per_iteration
         )
 
     @staticmethod
@@ -68,7 +48,7 @@ class LayeredPrefillScheduler:
         return self._flight.plan(self._merged_prompts)
 
     def _merged_prompts(self) -> tuple[PrefillRow, ...]:
-        return whole_prompts(self.batch, max_tokens=self._merge_cap_tokens)
+        return whole_prompts(self.batch, max_tokens=self.merge_cap_tokens)
 
 
 SCHEDULER = LayeredPrefillScheduler
