@@ -16,8 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from pytest_npubench.workloads.published import PUBLISHED, PublishedLengths
-from pytest_npubench.workloads.rebuilt import RebuiltWorkload, rebuilt_workload
+from pytest_npubench.workloads.rebuilt import RebuiltWorkload
 
 NUM_LEVELS = 200_000
 
@@ -54,16 +53,6 @@ def workload_statistics(workload: RebuiltWorkload, max_total_tokens: int | None 
     )
 
 
-def markdown_table() -> str:
-    """Published and rebuilt statistics of every shipped rebuilt workload, in tokens."""
-    rows = ["| workload | length | mean | median | p90 | std |", "|---|---|---|---|---|---|"]
-    for published in PUBLISHED:
-        reached = workload_statistics(rebuilt_workload(published.name))
-        rows.append(_row(published.name, "input", published.input, reached.input))
-        rows.append(_row(published.name, "output", published.output, reached.output))
-    return "\n".join(rows) + "\n"
-
-
 def _partner_share(
     lengths: npt.NDArray[np.int64], partners: npt.NDArray[np.int64], limit: int | None
 ) -> npt.NDArray[np.float64]:
@@ -81,17 +70,3 @@ def _statistics(lengths: npt.NDArray[np.int64], weights: npt.NDArray[np.float64]
         p90=float(lengths[np.searchsorted(cumulative, 0.9)]),
         std=float(np.sqrt(np.average((lengths - mean) ** 2, weights=weights))),
     )
-
-
-def _row(name: str, length: str, published: PublishedLengths, reached: LengthStatistics) -> str:
-    cells = (
-        _cell(published.mean, f"{reached.mean:,.1f}"),
-        _cell(published.median, f"{reached.median:,.0f}"),
-        _cell(published.p90, f"{reached.p90:,.0f}"),
-        _cell(published.std, f"{reached.std:,.0f}"),
-    )
-    return f"| {name} | {length} | " + " | ".join(cells) + " |"
-
-
-def _cell(published: float | None, reached: str) -> str:
-    return f"- / {reached}" if published is None else f"{published:,.0f} / {reached}"

@@ -3,7 +3,7 @@
 The lengths are not the authors' data. Their correlation is not published either, so inputs and outputs are drawn
 independently of each other. The knots were fitted once (see `fitting`) and are shipped; to fit them again:
 
-    python -m pytest_npubench.workloads refit > knots.json     (then move it to workloads/data/rebuilt_knots.json)
+    python benchmarks/workload_table.py refit > knots.json     (then move it to workloads/data/rebuilt_knots.json)
 
 Worked example: rebuilt_workload("lens-sharegpt") draws an input of 23 tokens at uniform 0.5 and 403 at 0.9, as
 published.
@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pytest_npubench.workloads.published import PUBLISHED, PublishedWorkload
-from pytest_npubench.workloads.quantiles import LEVELS, QuantileCurve
+from pytest_npubench.workloads.quantiles import QuantileCurve
 from pytest_npubench.workloads.sampling import Workload
 
 INDEPENDENT = "rebuilt from published statistics; input and output lengths are drawn independently"
@@ -57,17 +57,3 @@ def from_curves(published: PublishedWorkload, inputs: QuantileCurve, outputs: Qu
         input=inputs,
         output=outputs,
     )
-
-
-def fitted_knots_json() -> str:
-    """All published rows fitted anew, as the text of the shipped knots file: lengths in tokens at each level."""
-    from pytest_npubench.workloads.fitting import fit
-
-    fitted = {row.name: {"input": _knots(fit(row.input)), "output": _knots(fit(row.output))} for row in PUBLISHED}
-    lines = [f'"{name}": {json.dumps(knots)}' for name, knots in fitted.items()]
-    body = ",\n    ".join(lines)
-    return f'{{\n  "levels": {json.dumps(LEVELS)},\n  "workloads": {{\n    {body}\n  }}\n}}\n'
-
-
-def _knots(curve: QuantileCurve) -> list[float]:
-    return [float(f"{length:.7g}") for length in curve.knots]  # 7 digits: far below a token

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from pytest_npubench.workloads import workload
-from pytest_npubench.workloads.length_statistics import markdown_table, workload_statistics
+from pytest_npubench.workloads.length_statistics import workload_statistics
 from pytest_npubench.workloads.published import PUBLISHED
 from pytest_npubench.workloads.quantiles import LEVELS
-from pytest_npubench.workloads.rebuilt import RebuiltWorkload, fitted_knots_json
+from pytest_npubench.workloads.rebuilt import RebuiltWorkload
 
+ROOT = Path(__file__).parents[2]
 BY_NAME = {published.name: published for published in PUBLISHED}
 
 # The tables as printed: mean, median, p90 (LENS, Table 4); mean, p90, std (layered prefill, Table 4).
@@ -123,10 +124,15 @@ def test_the_unfiltered_cnn_inputs_above_1024_resemble_the_published_filtered_se
     assert np.quantile(long, 0.9) == pytest.approx(1872, rel=0.02)
 
 
+def printed_by_the_script(*arguments):
+    command = [sys.executable, str(ROOT / "benchmarks" / "workload_table.py"), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
 @pytest.mark.soak
 def test_fitting_again_gives_the_shipped_knots():
     """Within 1 %: optimisers of other scipy versions stop a little elsewhere."""
-    fitted = json.loads(fitted_knots_json())
+    fitted = json.loads(printed_by_the_script("refit"))
     assert fitted["levels"] == list(LEVELS)
     assert list(fitted["workloads"]) == list(BY_NAME)
     for name, knots in fitted["workloads"].items():
@@ -136,17 +142,6 @@ def test_fitting_again_gives_the_shipped_knots():
 
 
 def test_the_docs_show_the_table_that_the_command_prints():
-    docs = Path(__file__).parents[2] / "docs" / "workloads.md"
-    printed = subprocess.run(
-        [sys.executable, "-m", "pytest_npubench.workloads"], capture_output=True, text=True, check=True
-    ).stdout
-    assert printed == markdown_table()
-    assert printed in docs.read_text(encoding="utf-8")
-
-
-def test_the_command_refuses_what_it_does_not_know():
-    result = subprocess.run(
-        [sys.executable, "-m", "pytest_npubench.workloads", "tabel"], capture_output=True, text=True, check=False
-    )
-    assert result.returncode == 2
-    assert "want one of: table, refit" in result.stderr
+    printed = printed_by_the_script()
+    assert printed.count("\n") == 2 + 2 * len(PUBLISHED)
+    assert printed in (ROOT / "docs" / "workloads.md").read_text(encoding="utf-8")
