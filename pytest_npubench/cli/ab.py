@@ -12,12 +12,11 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_npubench.cli.arguments import LONGEST_S, add_command, number, whole_number
+from pytest_npubench.cli.arguments import LONGEST_S, Commands, add_command, number, whole_number
 from pytest_npubench.cli.gate_arguments import add_gate_options, print_comparison
 from pytest_npubench.errors import ConfigError
 
 if TYPE_CHECKING:
-    from pytest_npubench.cli.arguments import Commands
     from pytest_npubench.comparison.ab_run import Terms
     from pytest_npubench.comparison.outcome import Comparison
 

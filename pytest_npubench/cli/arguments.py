@@ -9,7 +9,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn, TypeAlias
 
 from pytest_npubench.core import run_option
 from pytest_npubench.core.run_folders import RunFolders, short_path
@@ -17,10 +17,7 @@ from pytest_npubench.core.secret import masked
 from pytest_npubench.errors import StoreError, did_you_mean
 from pytest_npubench.plain_text import plain
 
-if TYPE_CHECKING:
-    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
-
-
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 LARGEST_SEED = 2**32 - 1
 LONGEST_S = 31_536_000  # a year
 LOWEST_RATE_PER_S, HIGHEST_RATE_PER_S = 1e-6, 1e6

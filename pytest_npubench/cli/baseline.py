@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from pytest_npubench.cli import baseline_list, baseline_show
 from pytest_npubench.cli.arguments import (
+    Commands,
     add_command,
     add_journal,
     add_json_option,
@@ -24,7 +25,6 @@ from pytest_npubench.core.run_folders import RunFolders, short_path
 from pytest_npubench.plain_text import counted
 
 if TYPE_CHECKING:
-    from pytest_npubench.cli.arguments import Commands
     from pytest_npubench.store.baseline_changes import BaselineChange
 
 EXAMPLE = "npubench baseline list"

@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from pytest_npubench.cli.arguments import add_command, columns, print_document, say
+from pytest_npubench.cli.arguments import Commands, add_command, columns, print_document, say
 
 if TYPE_CHECKING:
-    from pytest_npubench.cli.arguments import Commands
     from pytest_npubench.store.baseline_format import BaselineFile
 
 HEADER = ("HARDWARE", "SUITE", "KEY", "CASES", "SESSIONS", "OLDEST", "NEWEST", "ANCHOR", "STACK")

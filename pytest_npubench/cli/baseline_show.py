@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from pytest_npubench.cli.arguments import add_command, columns, print_document, sparkline
+from pytest_npubench.cli.arguments import Commands, add_command, columns, print_document, sparkline
 from pytest_npubench.cli.baseline_list import stack_text
 from pytest_npubench.core.short_id import named, not_one
 from pytest_npubench.errors import BaselineError
@@ -23,7 +23,6 @@ from pytest_npubench.reports import number_text
 from pytest_npubench.reports.run_rows import judged_at, judged_level
 
 if TYPE_CHECKING:
-    from pytest_npubench.cli.arguments import Commands
     from pytest_npubench.store.accepted_session import AcceptedSession, KeptSamples, Quantity
     from pytest_npubench.store.baseline_format import BaselineFile
     from pytest_npubench.store.baselines import Baselines

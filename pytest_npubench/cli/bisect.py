@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_npubench.cli.ab import NUM_NAMED, add_pair_options, pair_count, say_progress, terms, two_ends
-from pytest_npubench.cli.arguments import add_command, add_json_option, print_document, say
+from pytest_npubench.cli.arguments import Commands, add_command, add_json_option, print_document, say
 from pytest_npubench.cli.gate_arguments import add_judging_options
 from pytest_npubench.plain_text import counted
 
 if TYPE_CHECKING:
-    from pytest_npubench.cli.arguments import Commands
     from pytest_npubench.comparison.bisection import Bisection
     from pytest_npubench.comparison.versions import VersionPairs, Versions
 

@@ -9,11 +9,10 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_npubench.cli.arguments import add_command, check_other_file
+from pytest_npubench.cli.arguments import Commands, add_command, check_other_file
 from pytest_npubench.cli.gate_arguments import add_gate_options, print_comparison
 
 if TYPE_CHECKING:
-    from pytest_npubench.cli.arguments import Commands
     from pytest_npubench.comparison.sides import Side
 
 EXAMPLE = "npubench compare .npubench/journal.jsonl --by driver"

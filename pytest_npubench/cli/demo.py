@@ -14,16 +14,12 @@ import sys
 import tempfile
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from pytest_npubench.cli.arguments import add_command
+from pytest_npubench.cli.arguments import Commands, add_command
 from pytest_npubench.cli.selfcheck import why_not
 from pytest_npubench.core.clock import monotonic
 from pytest_npubench.errors import StoreError
 from pytest_npubench.processes import guarded
-
-if TYPE_CHECKING:
-    from pytest_npubench.cli.arguments import Commands
 
 EXAMPLE = "npubench demo -o first-look"
 NUM_SESSIONS = 3

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_npubench.cli.arguments import (
+    Commands,
     add_command,
     add_json_option,
     columns,
@@ -24,7 +25,6 @@ from pytest_npubench.plain_text import counted, plain
 from pytest_npubench.store.history import DEFAULT_URL
 
 if TYPE_CHECKING:
-    from pytest_npubench.cli.arguments import Commands
     from pytest_npubench.store.history import SeriesRow, SessionRow
     from pytest_npubench.store.history.trend import Point, Series, TrendChange
 

@@ -6,11 +6,10 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_npubench.cli.arguments import add_command, add_json_option, columns, print_document
+from pytest_npubench.cli.arguments import Commands, add_command, add_json_option, columns, print_document
 from pytest_npubench.errors import StoreError
 
 if TYPE_CHECKING:
-    from pytest_npubench.cli.arguments import Commands
     from pytest_npubench.store.journal_reader import DamagedSession, Journal, Record, Session
 
 EXAMPLE = "npubench journal check .npubench/journal.jsonl"

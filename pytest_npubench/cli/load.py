@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_npubench.cli.arguments import (
+    Commands,
     add_command,
     number,
     print_document,
@@ -35,7 +36,6 @@ from pytest_npubench.reports import report_extra
 from pytest_npubench.suites.server.spec import APIS, PROMPTS, of_json
 
 if TYPE_CHECKING:
-    from pytest_npubench.cli.arguments import Commands
     from pytest_npubench.engines.http.answer import HttpAnswer
     from pytest_npubench.engines.http.load_run import HttpRun
     from pytest_npubench.serving.capacity import Capacity

@@ -15,14 +15,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_npubench.cli.arguments import add_command
+from pytest_npubench.cli.arguments import Commands, add_command
 from pytest_npubench.cli.plain_streams import print_styled
 from pytest_npubench.core.secret import take_from_environment
 from pytest_npubench.errors import NightlyError, NpubenchError
 from pytest_npubench.plain_text import counted, plain
 
 if TYPE_CHECKING:
-    from pytest_npubench.cli.arguments import Commands
     from pytest_npubench.nightly.branch import Branch
     from pytest_npubench.nightly.night import Night, Step
 

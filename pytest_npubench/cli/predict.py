@@ -13,13 +13,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_npubench.cli.arguments import add_command, columns, print_document, request_count
+from pytest_npubench.cli.arguments import Commands, add_command, columns, print_document, request_count
 from pytest_npubench.core.measurement import Request
 from pytest_npubench.errors import ConfigError, NpubenchError, RegistryError
 from pytest_npubench.plain_text import plain
 
 if TYPE_CHECKING:
-    from pytest_npubench.cli.arguments import Commands
     from pytest_npubench.predictors.lens import LensPredictor
     from pytest_npubench.predictors.profile import BucketProfile
     from pytest_npubench.suites.buckets.profile_source import SourcedProfile

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pytest_npubench import backends
 from pytest_npubench.backends.protocol import Backend, Device
-from pytest_npubench.cli.arguments import add_command, add_json_option, columns, print_document, seconds
+from pytest_npubench.cli.arguments import Commands, add_command, add_json_option, columns, print_document, seconds
 from pytest_npubench.core.device_names import NEXT_STEP
 from pytest_npubench.core.hardware import FAMILIES, HardwareSpec
 from pytest_npubench.errors import BrokenEntryError, DeviceUnavailableError, did_you_mean
 from pytest_npubench.suites.hardware_files import folders_of_runs, load_all
-
-if TYPE_CHECKING:
-    from pytest_npubench.cli.arguments import Commands
 
 TIMEOUT_S = 120.0
 

@@ -16,14 +16,10 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from pytest_npubench.cli.arguments import add_command
+from pytest_npubench.cli.arguments import Commands, add_command
 from pytest_npubench.errors import ConfigError, did_you_mean
 from pytest_npubench.processes import guarded
-
-if TYPE_CHECKING:
-    from pytest_npubench.cli.arguments import Commands
 
 PACKAGE = "npubench_suites"
 EXAMPLE = "npubench run buckets scheduling -m cpu --npubench-profile nightly"

@@ -17,17 +17,14 @@ import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest_npubench
-from pytest_npubench.cli.arguments import add_command, columns, say, whole_number
+from pytest_npubench.cli.arguments import Commands, add_command, columns, say, whole_number
 from pytest_npubench.core.clock import monotonic
 from pytest_npubench.errors import DeviceUnavailableError, MeasurementError
 from pytest_npubench.plain_text import plain_lines
 from pytest_npubench.processes import guarded
-
-if TYPE_CHECKING:
-    from pytest_npubench.cli.arguments import Commands
 
 EXAMPLE = "npubench selfcheck -m tpu"
 TESTS = Path(pytest_npubench.__file__).parent / "plugin" / "selfcheck_tests.py"

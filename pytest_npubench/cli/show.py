@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_npubench.cli.arguments import add_command, add_journal, check_other_file, say
+from pytest_npubench.cli.arguments import Commands, add_command, add_journal, check_other_file, say
 from pytest_npubench.core.regular_file import replace_text, replacing
 from pytest_npubench.core.run_folders import baselines_of, other_baselines_of
 from pytest_npubench.errors import JournalError
@@ -19,7 +19,6 @@ from pytest_npubench.plain_text import counted
 from pytest_npubench.reports import report_extra
 
 if TYPE_CHECKING:
-    from pytest_npubench.cli.arguments import Commands
     from pytest_npubench.store.journal_reader import Journal
 
 Records = Sequence[Mapping[str, Any]]

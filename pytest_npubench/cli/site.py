@@ -7,14 +7,13 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_npubench.cli.arguments import add_command, add_json_option, history_url, print_document, say
+from pytest_npubench.cli.arguments import Commands, add_command, add_json_option, history_url, print_document, say
 from pytest_npubench.core.run_folders import RunFolders
 from pytest_npubench.errors import ConfigError
 from pytest_npubench.plain_text import counted
 from pytest_npubench.store.history import DEFAULT_URL
 
 if TYPE_CHECKING:
-    from pytest_npubench.cli.arguments import Commands
     from pytest_npubench.reports.site_folder import WrittenSite
 
 EXAMPLE = "npubench site .npubench/history.db -o site"

@@ -10,14 +10,10 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from pytest_npubench.cli.arguments import add_command
+from pytest_npubench.cli.arguments import Commands, add_command
 from pytest_npubench.cli.run import NO_PREFIX, find_suites, pytest_command, replace_process
 from pytest_npubench.errors import ConfigError
-
-if TYPE_CHECKING:
-    from pytest_npubench.cli.arguments import Commands
 
 EXAMPLE = "npubench preflight -m tpu -k tpu-v5e --npubench-profile nightly"
 COMPILED = ("compiled", "graphs", "--ignore-glob=*/graphs/test_phone.py")

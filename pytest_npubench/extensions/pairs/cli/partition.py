@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_npubench.cli.arguments import (
+    Commands,
     add_command,
     add_json_option,
     columns,
@@ -22,7 +23,6 @@ from pytest_npubench.cli.arguments import (
 from pytest_npubench.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
-    from pytest_npubench.cli.arguments import Commands
     from pytest_npubench.extensions.pairs.partition.options import SplitOptions
     from pytest_npubench.extensions.pairs.partition.profile import PartitionProfile
     from pytest_npubench.extensions.pairs.partition.profiler import ProfileProgress

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_npubench.cli.arguments import (
+    Commands,
     add_command,
     add_json_option,
     check_other_file,
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from pytest_npubench.cli.arguments import Commands
     from pytest_npubench.engines.shapes import DecoderShape
     from pytest_npubench.extensions.planning.cli.seen_iterations import SeenIterations
     from pytest_npubench.extensions.planning.cli.simulation import System

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_npubench.cli.arguments import (
+    Commands,
     add_command,
     columns,
     device_count,
@@ -38,7 +39,6 @@ from pytest_npubench.reports import report_extra
 from pytest_npubench.reports.number_text import plain
 
 if TYPE_CHECKING:
-    from pytest_npubench.cli.arguments import Commands
     from pytest_npubench.extensions.planning.cli.best_settings import Contender, Simulations
     from pytest_npubench.extensions.planning.cli.searched_settings import Goal, Outcome
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_npubench.cli.arguments import (
+    Commands,
     add_command,
     columns,
     number,
@@ -22,7 +23,6 @@ from pytest_npubench.extensions.planning.cli.search_buckets import add_load, dra
 from pytest_npubench.reports import number_text
 
 if TYPE_CHECKING:
-    from pytest_npubench.cli.arguments import Commands
     from pytest_npubench.extensions.planning.batch_search import BatchSpeed
 
 EXAMPLE = "npubench search batch b1.json b4.json b16.json --workload lens-sharegpt --max-tbt 50ms"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_npubench.cli.arguments import (
+    Commands,
     add_command,
     add_json_option,
     columns,
@@ -26,7 +27,6 @@ from pytest_npubench.core.regular_file import read_text
 from pytest_npubench.errors import InfeasibleError, StoreError
 
 if TYPE_CHECKING:
-    from pytest_npubench.cli.arguments import Commands
     from pytest_npubench.extensions.planning.bucket_search import BucketSet, Limits
     from pytest_npubench.predictors.profile import BucketProfile
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_npubench.cli.arguments import (
     LONGEST_SHOWN,
+    Commands,
     add_command,
     add_trace_options,
     check_other_file,
@@ -49,7 +50,6 @@ from pytest_npubench.extensions.planning.cli.system_options import (
 from pytest_npubench.reports import report_extra
 
 if TYPE_CHECKING:
-    from pytest_npubench.cli.arguments import Commands
     from pytest_npubench.core.hardware import HardwareSpec
     from pytest_npubench.extensions.planning.cli.simulation import System
     from pytest_npubench.extensions.planning.measured_run import MeasuredRun
