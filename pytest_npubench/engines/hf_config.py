@@ -33,6 +33,13 @@ from pytest_npubench.errors import ConfigError
 Config = Mapping[str, Any]
 TORCH_DTYPE = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 MISSING = "missing"
+YARN: dict[str, object] = {
+    "factor": shapes.YARN_FACTOR,
+    "beta_fast": shapes.YARN_BETA_FAST,
+    "beta_slow": shapes.YARN_BETA_SLOW,
+    "original_max_position_embeddings": shapes.YARN_ORIGINAL_CONTEXT,
+    "truncate": False,
+}
 # what a key means that is not there, to every family that does not say otherwise
 DEFAULTS: dict[str, object] = {
     "hidden_act": "silu",
@@ -127,11 +134,7 @@ FAMILIES = (
             "rms_norm_eps": 1e-5,
             "rope_theta": 150_000.0,
             "rope_type": "yarn",
-            "factor": shapes.YARN_FACTOR,
-            "beta_fast": shapes.YARN_BETA_FAST,
-            "beta_slow": shapes.YARN_BETA_SLOW,
-            "original_max_position_embeddings": shapes.YARN_ORIGINAL_CONTEXT,
-            "truncate": False,
+            **YARN,
         },
     ),
 )
@@ -329,15 +332,7 @@ def _valued(family: ModelFamily) -> dict[str, object]:
     """Figures that every shape of the family has and that only what it computes depends on, by key; windows among
     them, since none is part of a shape that every layer has."""
     if family.architecture == "gpt-oss":
-        return {
-            "swiglu_limit": shapes.SWIGLU_LIMIT,
-            "swiglu_alpha": shapes.SWIGLU_ALPHA,
-            "factor": shapes.YARN_FACTOR,
-            "beta_fast": shapes.YARN_BETA_FAST,
-            "beta_slow": shapes.YARN_BETA_SLOW,
-            "original_max_position_embeddings": shapes.YARN_ORIGINAL_CONTEXT,
-            "truncate": False,
-        }
+        return {"swiglu_limit": shapes.SWIGLU_LIMIT, "swiglu_alpha": shapes.SWIGLU_ALPHA, **YARN}
     if not family.model_type.startswith("qwen"):
         return {"sliding_window": None}
     return {"use_sliding_window": False, **({"norm_topk_prob": True} if family.experts else {})}

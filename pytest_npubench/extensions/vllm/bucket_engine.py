@@ -24,6 +24,7 @@ import numpy as np
 from pytest_npubench.core.buckets import bucket_of, check_buckets
 from pytest_npubench.core.measurement import CompileRecord, Move, Phase, Request, Run, Segment
 from pytest_npubench.engines.protocol import Canaries, Engine, Finished
+from pytest_npubench.engines.request_batch import check_batch
 from pytest_npubench.errors import ConfigError, LengthError, MeasurementError
 from pytest_npubench.extensions.vllm.answer import VllmAnswer, VllmRequest, VllmRun
 
@@ -129,14 +130,8 @@ class VllmBucketEngine(Engine):
         return prompt
 
     def _check(self, requests: Sequence[Request]) -> None:
-        if not 1 <= len(requests) <= self.batch_size:
-            raise LengthError(f"{len(requests)} requests; the engine takes 1..{self.batch_size}")
-        for row, request in enumerate(requests):
-            if request.input_tokens < 1 or request.output_tokens < 1:
-                raise LengthError(
-                    f"request {row}: {request.input_tokens} prompt and {request.output_tokens} output tokens; "
-                    "want at least 1 of each"
-                )
+        check_batch(requests, self.batch_size)
+        for request in requests:
             bucket_of(self.buckets, request.input_tokens + request.output_tokens - 1)
 
 

@@ -13,7 +13,7 @@ from pytest_npubench.core.case import Axes, Case
 from pytest_npubench.errors import MeasurementError
 from pytest_npubench.extensions.pairs.paired_rounds import PairExperiment, time_metric, whole_rounds
 from pytest_npubench.extensions.pairs.partition.descriptors import fit_ratio
-from pytest_npubench.extensions.pairs.partition.matmul import NPU, Matmul, alone
+from pytest_npubench.extensions.pairs.partition.matmul import GPU, NPU, Matmul, alone
 from pytest_npubench.extensions.pairs.suites.partition.plan import PartitionPlan
 from pytest_npubench.extensions.pairs.suites.partition.points import SplitPoint, SplitVisit
 from pytest_npubench.verdict import judge_gates
@@ -29,6 +29,35 @@ class OperatorExperiment(PartitionExperiment):
 
     def axes(self, plan: PartitionPlan) -> Iterable[Axes]:
         return tuple((("operator", name),) for name in plan.operator_names)
+
+
+class SizeExperiment(OperatorExperiment):
+    """An operator alone on one unit at growing numbers of tokens: the medians by number are what its detail fits.
+
+    unit: the unit that runs it. tokens: the numbers.
+    """
+
+    unit: str
+    tokens: tuple[int, ...]
+
+    @abstractmethod
+    def detail(self, matmuls: Sequence[Matmul], seconds: tuple[float, ...]) -> object: ...
+
+    def points(self, case: Case, plan: PartitionPlan) -> tuple[SplitPoint, ...]:
+        matmuls = (plan.matmul(str(case.axis("operator")), tokens) for tokens in self.tokens)
+        return tuple(SplitPoint(matmul=matmul, split=alone(matmul, self.unit)) for matmul in matmuls)
+
+    def judge(self, case: Case, plan: PartitionPlan, measured: Measured) -> Judgement:
+        matmuls = [point.matmul for point in self.points(case, plan)]
+        seconds = [unit_s(measured, point, self.unit) for point in self.points(case, plan)]
+        medians = tuple(map(statistics.median, seconds))
+        return Judgement(
+            verdict=judge_gates(()),
+            what=f"{matmuls[-1].name} on the {self.unit.upper()} role, {self.tokens[-1]} tokens",
+            metrics=(time_metric("smallest_s", seconds[0]), time_metric("largest_s", seconds[-1])),
+            measured_s=medians[-1],
+            detail=self.detail(matmuls, medians),
+        )
 
 
 class ShapeExperiment(OperatorExperiment):
@@ -62,7 +91,7 @@ class ShapeExperiment(OperatorExperiment):
     def judge(self, case: Case, plan: PartitionPlan, measured: Measured) -> Judgement:
         points = self.points(case, plan)
         measured = whole_rounds(measured, points)
-        seconds = {f"{side}_s": npu_s(measured, point) for side, point in zip(self.sides, points, strict=True)}
+        seconds = {f"{side}_s": unit_s(measured, point, NPU) for side, point in zip(self.sides, points, strict=True)}
         (first, first_s), (_, second_s) = seconds.items()
         ratio = ratio_metric(self.ratio, second_s, first_s)
         interval = fit_ratio(second_s, first_s).interval
@@ -97,9 +126,9 @@ def total_s(measured: Measured, point: CampaignPoint) -> tuple[float, ...]:
     return rounds_of(measured, point, lambda visit: visit.total_s)
 
 
-def npu_s(measured: Measured, point: CampaignPoint) -> tuple[float, ...]:
-    """Returns the static unit's time for its parts of a split, by round. Raises as rounds_of."""
-    return rounds_of(measured, point, lambda visit: visit.npu_s)
+def unit_s(measured: Measured, point: CampaignPoint, unit: str) -> tuple[float, ...]:
+    """Returns a unit's time for its parts of a split, by round. Raises as rounds_of."""
+    return rounds_of(measured, point, lambda visit: visit.gpu_s if unit == GPU else visit.npu_s)
 
 
 def unit_metrics(
