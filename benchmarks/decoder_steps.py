@@ -2,8 +2,9 @@
 
     python benchmarks/decoder_steps.py OTHER_CHECKOUT [rounds]
 
-A process a checkout, each compiled once; a round runs one batch in each, in random order. Prints the median over the
-rounds of this checkout's time / the other's, for a prefill and for a decode step, and the binaries' compile times.
+Three processes a checkout, each compiled once, since the same binary differs by some percent from process to process; a
+round runs one batch in each, in random order. Prints the median over the rounds of this checkout's time / the other's
+(geometric means of the three), for a prefill and for a decode step, and the binaries' compile times.
 """
 
 import json
@@ -15,6 +16,7 @@ import sys
 from pathlib import Path
 
 STEPS = 40
+PROCESSES = 3
 POINTS = ((128, 1), (512, 1), (1024, 1), (2048, 1), (4096, 1), (2048, 8))  # (bucket, batch size)
 CHILD = f"""
 import json, sys
@@ -56,17 +58,24 @@ class Checkout:
 
 
 def main(other: Path, rounds: int) -> None:
-    sides = {"this": Checkout(Path(__file__).parents[1]), "other": Checkout(other)}
+    this = Path(__file__).parents[1]
+    processes = [(root, Checkout(root)) for root in (this, other) for _ in range(PROCESSES)]
     for point in POINTS:
-        compile_s = {name: side.run(point)[2] for name, side in sides.items()}
+        compile_s = {root: process.run(point)[2] for root, process in processes}
         ratios = []
         for _ in range(rounds):
-            times = {name: sides[name].run(point) for name in random.sample(list(sides), 2)}
-            ratios.append([times["this"][index] / times["other"][index] for index in range(2)])
+            times: dict[Path, list[list[float]]] = {this: [], other: []}
+            for root, process in random.sample(processes, len(processes)):
+                times[root].append(process.run(point)[:2])
+            means = {
+                root: [statistics.geometric_mean(column) for column in zip(*runs, strict=True)]
+                for root, runs in times.items()
+            }
+            ratios.append([mine / theirs for mine, theirs in zip(means[this], means[other], strict=True)])
         prefill, decode = (statistics.median(column) for column in zip(*ratios, strict=True))
-        compiling = compile_s["this"] / compile_s["other"]
+        compiling = compile_s[this] / compile_s[other]
         print(f"bucket {point[0]}, batch {point[1]}: prefill x{prefill:.3f}, decode x{decode:.3f}, ", end="")
-        print(f"compiling x{compiling:.2f} ({compile_s['this']:.2f} s)", flush=True)
+        print(f"compiling x{compiling:.2f} ({compile_s[this]:.2f} s)", flush=True)
 
 
 if __name__ == "__main__":

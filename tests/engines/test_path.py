@@ -163,8 +163,8 @@ def test_an_engine_that_remembers_prompts_gains_nothing(
 def test_a_step_starts_before_the_one_before_it_is_fetched_where_a_device_runs_it(
     engine: StaticBucketEngine, monkeypatch: pytest.MonkeyPatch, platform: str, expected: str
 ) -> None:
-    """c = 7, 8 in bucket 8, then 9 .. 11 in 16; nothing is under way when the cache moves. Each step's tokens begin to
-    travel when it is started."""
+    """c = 7, 8 in bucket 8, then 9 .. 11 in 16; nothing is under way when the cache moves. Where a
+    device runs the steps, each step's tokens begin to travel when it is started; on a CPU they lie there already."""
     engine.load(BUCKETS)
     monkeypatch.setattr(engine, "_compiler", SimpleNamespace(devices=[SimpleNamespace(platform=platform)]))
     events: list[str] = []
@@ -192,7 +192,7 @@ def test_a_step_starts_before_the_one_before_it_is_fetched_where_a_device_runs_i
     monkeypatch.setattr(engine, "move_caches", moved)
     run(engine, [(6, 6)])
     assert " ".join(events) == expected
-    assert len(travelling) == 5
+    assert len(travelling) == (5 if platform == "tpu" else 0)
 
 
 def test_a_move_is_timed_alone(engine: StaticBucketEngine) -> None:

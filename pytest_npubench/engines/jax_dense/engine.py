@@ -131,10 +131,13 @@ class StaticBucketEngine(AnsweringBuckets):
         return np.asarray(self._state.tokens)
 
     def start_step(self, bucket: int) -> Callable[[], Prompt]:
-        before = self._state._replace(tokens=None, fixed_logits=None)
-        kept, tokens = self._decode[bucket](self.weights, before, self._state.tokens)
-        self._state = kept._replace(tokens=tokens)
-        tokens.copy_to_host_async()
+        before = self._state
+        kept, tokens = self._decode[bucket](
+            self.weights, DecoderState(before.caches, None, before.lengths), before.tokens
+        )
+        self._state = DecoderState(kept.caches, tokens, kept.lengths, kept.fixed_logits)
+        if self.starts_ahead:
+            tokens.copy_to_host_async()
         return lambda: np.asarray(tokens)
 
     def force(self, tokens: Prompt, lengths: Prompt | None = None) -> None:
