@@ -27,7 +27,7 @@ _OF_TRAINING = """initializer_range attention_dropout hidden_dropout hidden_drop
 _READ = """quantization_config quantization compression_config num_experts_per_tok experts_per_token layer_types
     max_position_embeddings original_max_position_embeddings max_window_layers initial_context_length model_max_length
     seq_length n_positions rope_parameters rope_scaling rope_interleaved partial_rotary_factor rotary_emb_base
-    swiglu_alpha use_qk_norm"""
+    swiglu_alpha use_qk_norm max_sequence_length"""
 # of what sees or hears, and how that stands among the text
 _OF_ENCODERS = """mm_tokens_per_image spatial_merge_size vision_feature_layer vision_feature_select_strategy
     projector_hidden_act projector_hidden_size multimodal_projector_bias mlp_connector_layers ignore_index

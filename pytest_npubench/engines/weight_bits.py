@@ -1,5 +1,5 @@
-"""How many bits a checkpoint's weights have, as its config.json says: quantization_config, MLX's quantization, or
-ModelOpt's hf_quant_config.json beside it.
+"""How many bits a checkpoint's weights have, as its config.json says: quantization_config, MLX's quantization, or what
+is beside it: ModelOpt's hf_quant_config.json, AutoGPTQ's quantize_config.json, AutoAWQ's quant_config.json.
 
 Scales and zero points count: groups of 128 weights of 4 bits with a scale of 16 bits and a zero point of 4 take 4 +
 20 / 128 = 4.16 bits a weight. Embeddings, norms and routers stay as they are, and the output's projection but with MLX.
@@ -18,6 +18,8 @@ from pytest_npubench.errors import ConfigError
 
 Config = Mapping[str, Any]
 BESIDE = "hf_quant_config.json"
+OLDER = ("quantize_config.json", "quant_config.json")
+"""Other programs have files of these names as well, without `bits` or `w_bit`."""
 LISTS = ("ignore", "ignored_layers", "modules_to_not_convert", "exclude_modules", "llm_int8_skip_modules")
 """Keys of the names of modules that stay as they are."""
 ALWAYS_KEPT = re.compile(r"lm_head|embed|norm|gate(?!_proj|_up)|router|vision|visual|multi_modal|mtp|conv1d|score")
@@ -36,7 +38,8 @@ OF_VALUES = """activation_scheme activations activation_scale_ub fmt scale_fmt f
     seqlen lr minmax_lr enable_quanted_input enable_minmax_tuning low_gpu_mem_usage packing_format autoround_version
     data_type bnb_4bit_compute_dtype bnb_4bit_quant_storage bnb_4bit_quant_type llm_int8_enable_fp32_cpu_offload
     llm_int8_has_fp16_weight llm_int8_threshold include_input_output_embeddings smoothquant_val clamp_val
-    use_meta_recipe"""
+    use_meta_recipe use_cuda_fp16 model_seqlen block_name_to_quantize module_name_preceding_first_block
+    disable_exllama"""
 KNOWN = frozenset(f"{_READ} {OF_VALUES}".split()).union(LISTS)
 WITH_KV_DTYPE = ("compressed-tensors", "compressed_tensors", "modelopt", "modelopt_fp4")
 """Methods whose scheme of keys and values vLLM serves with, unless it is told otherwise (0.32: how its attention layer
@@ -136,15 +139,17 @@ def _table(config: Config, file: Path) -> tuple[Any, str]:
     for key in ("quantization_config", "compression_config", "quantization"):
         if config.get(key):
             return config[key], key
-    beside = file.with_name(BESIDE)
-    if not beside.is_file():
-        return None, ""
-    try:
-        whole = dict(json_value(read_text(beside, SMALL_BYTES)))
-        others = {name: value for name, value in whole.items() if name not in ("producer", "quantization")}
-        return {**others, **whole["quantization"]}, BESIDE
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ConfigError(f"{beside}: cannot be read: {error}") from error
+    for beside in filter(Path.is_file, map(file.with_name, (BESIDE, *OLDER))):
+        try:
+            whole = json_value(read_text(beside, SMALL_BYTES))
+            if beside.name == BESIDE:
+                others = {name: value for name, value in whole.items() if name not in ("producer", "quantization")}
+                return {**others, **whole["quantization"]}, BESIDE
+            if "bits" in whole or "w_bit" in whole:
+                return {"quant_method": "awq" if "w_bit" in whole else "gptq", **whole}, beside.name
+        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+            raise ConfigError(f"{beside}: cannot be read: {error}") from error
+    return None, ""
 
 
 def _grouped(table: Config) -> WeightBits:

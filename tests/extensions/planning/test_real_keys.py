@@ -1,8 +1,8 @@
 """The keys of further real files, each used, known to be without effect, or named.
 
-real_keys.json has 81 results of benchmarks (vLLM, SGLang, llmperf) and the arguments of 110 vLLM servers, as their
-logs have them; with those of real_files.json more than a hundred logs and 89 results. A row is how many files, where
-they are (of a log its stamp and model), and their keys; arguments with their values, texts as x.
+real_keys.json has 81 results of benchmarks (vLLM, SGLang, llmperf), the arguments of 110 vLLM servers, as their logs
+have them, and nine quantize_config.json; with real_files.json, 89 results, 114 logs and 85 quantised checkpoints. A row
+is how many files, where they are (of a log its stamp and model), and their keys; arguments with values, texts as x.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pytest
 
 from .test_every_key import LISTS, SGLANG, VLLM
 from .test_published_keys import NAMED_ARGUMENTS, named
-from .test_real_files import read, write
+from .test_real_files import PLAIN, read, write
 
 ROWS = json.loads(Path(__file__).with_name("real_keys.json").read_text(encoding="utf-8"))
 VALUES = SGLANG | VLLM
@@ -44,7 +44,11 @@ FIELDS = {
 
 
 def test_so_many_files_are_walked() -> None:
-    assert {form: sum(number for number, *_ in rows) for form, rows in ROWS.items()} == {"bench": 81, "log": 110}
+    assert {form: sum(number for number, *_ in rows) for form, rows in ROWS.items()} == {
+        "bench": 81,
+        "log": 110,
+        "quant": 9,
+    }
 
 
 @pytest.mark.parametrize(("number", "origin", "keys", "changing"), ROWS["bench"])
@@ -81,3 +85,28 @@ def test_a_block_that_a_state_fills_is_as_large_as_the_log_says(tmp_path: Path) 
     lines = f"INFO [utils.py:233] non-default args: {{'block_size': 16}}\nINFO [interface.py:606] {said}\n"
     engine: Any = read("log", write(tmp_path, "log", lines))[0]
     assert engine.block_tokens == 2096
+
+
+def beside_config(folder: Path, content: object, name: str = "quantize_config.json") -> tuple[Any, str]:
+    (folder / name).write_text(json.dumps(content), encoding="utf-8")
+    return read("config", write(folder, "config", PLAIN))
+
+
+@pytest.mark.parametrize(("number", "origin", "keys"), ROWS["quant"])
+def test_keys_of_quantised_checkpoints(number: int, origin: str, keys: dict[str, Any], tmp_path: Path) -> None:
+    """A group of weights has a scale of 16 bits and a zero point of as many as a weight."""
+    made, said = beside_config(tmp_path, keys)
+    assert made is not None, (origin, number, said)
+    size = keys["group_size"]
+    assert made["weight_bits"].bits == keys["bits"] + ((16 + keys["bits"]) / size if size > 0 else 0)
+    assert named(said) == set()
+    assert named(beside_config(tmp_path, {**keys, "surprising_key": 5})[1]) == {"surprising_key"}
+
+
+def test_files_of_those_names_by_other_programs_are_none_of_weights(tmp_path: Path) -> None:
+    """AutoAWQ's own; and of huuquyet/PhoWhisper-tiny, which is of ONNX files, and Mungert69/NetworkMonitorLLM."""
+    awq = {"zero_point": True, "q_group_size": 128, "w_bit": 4, "version": "GEMM"}
+    made, _ = beside_config(tmp_path, awq, "quant_config.json")
+    assert made["weight_bits"].bits == 4 + 20 / 128
+    assert beside_config(tmp_path, [{"name": "f16", "type": "F16"}], "quant_config.json")[0]["weight_bits"] is None
+    assert beside_config(tmp_path, {"per_channel": False, "per_model_config": {}})[0]["weight_bits"] is None
