@@ -44,7 +44,11 @@ TOGETHER = (
     ("tests/nightly/",),
     ("tests/crash/",),
     # what they import from transformers takes 4 s
-    ("tests/engines/test_against_transformers.py", "tests/engines/torch_moe/test_against_transformers.py"),
+    (
+        *(f"tests/engines/test_{name}.py" for name in ("against_transformers", "answer_reference", "hf_config")),
+        "tests/engines/test_layered_config.py",
+        *(f"tests/engines/torch_moe/test_{name}.py" for name in ("against_transformers", "checkpoint")),
+    ),
 )
 """Files that share what is dear: one worker's."""
 WITH_VLLM = (

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import transformers
 
 from pytest_npubench.engines.shapes import DecoderShape
 
@@ -89,6 +88,8 @@ def greedy(model: Any, prompt: list[int], num_tokens: int) -> list[int]:
 
 
 def _untrained(shape: DecoderShape) -> Any:
+    import transformers  # 4 s, which the collection of tests need not take
+
     settings: dict[str, Any] = {
         "vocab_size": shape.vocab_size,
         "hidden_size": shape.hidden,

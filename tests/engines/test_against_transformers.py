@@ -5,11 +5,12 @@ Skipped unless torch and transformers are installed; the float64 oracle beside t
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
-pytest.importorskip("transformers", reason="transformers is not installed")
 
 from small_decoders import small_decoder  # noqa: E402
 
@@ -20,6 +21,7 @@ from pytest_npubench.engines.shapes import DecoderShape, RopeScaling  # noqa: E4
 from .decoders import soak_but_first  # noqa: E402
 from .hugging_face import model_with  # noqa: E402
 
+pytestmark = pytest.mark.skipif(find_spec("transformers") is None, reason="transformers is not installed")
 BUCKETS = (16, 32, 64)
 LLAMA = small_decoder(
     "oracle-llama",

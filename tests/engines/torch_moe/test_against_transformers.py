@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from random import Random
 from typing import Any, NamedTuple
 
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
-pytest.importorskip("transformers", reason="transformers is not installed")
 pytest.importorskip("safetensors", reason="safetensors is not installed")
 
 from engines.hugging_face import greedy, logits, random_model, save  # noqa: E402
@@ -23,6 +23,7 @@ from pytest_npubench.serving.iteration import PrefillRow  # noqa: E402
 from .driving import drive  # noqa: E402
 from .small_shapes import SHAPES  # noqa: E402
 
+pytestmark = pytest.mark.skipif(find_spec("transformers") is None, reason="transformers is not installed")
 TOLERANCE = 1e-4
 HOST = torch.device("cpu")
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
-pytest.importorskip("transformers", reason="transformers is not installed")
 safetensors_torch = pytest.importorskip("safetensors.torch", reason="safetensors is not installed")
 
 from engines.hugging_face import random_model, save  # noqa: E402
@@ -21,6 +21,7 @@ from pytest_npubench.errors import ConfigError  # noqa: E402
 
 from .small_shapes import GPT_OSS, QWEN_MOE  # noqa: E402
 
+pytestmark = pytest.mark.skipif(find_spec("transformers") is None, reason="transformers is not installed")
 Change = Callable[[dict[str, Any]], object]
 
 

@@ -7,7 +7,9 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from itertools import product, takewhile
 from pathlib import Path
 
@@ -16,7 +18,7 @@ from cli.conftest import Answer, small_device
 
 from pytest_npubench.engines.model_directory import config_of
 from pytest_npubench.engines.shapes import decoder_shape
-from pytest_npubench.extensions.planning.cli import searched_settings
+from pytest_npubench.extensions.planning.cli import search_pools, searched_settings
 from pytest_npubench.extensions.planning.cli.searched_settings import Candidate, Goal
 
 Run = Callable[..., Answer]
@@ -26,6 +28,19 @@ SEARCH = ["search", "--hardware", "nvidia-h100", *LOAD, *SLO, "--processes", 2]
 POLICIES = [("chunked", 64), ("chunked", 2048), ("layered", None)]
 NOWHERE = ["--hardware", "none.toml", "--model", "small-moe", "--price", "nvidia-h100=2"]
 SETTINGS = ["--policy", "chunked", "layered", "--tensor-parallel", 1, 2, "--chunk-size", 64, 2048]
+
+
+@pytest.fixture(autouse=True)
+def _in_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Searches simulate in this process: to start another takes longer. test_search_pools.py has processes."""
+
+    @contextmanager
+    def threads(number: int) -> Iterator[search_pools.Pool]:
+        pool = ThreadPoolExecutor(number)
+        yield search_pools.Pool(submit=pool.submit, width=number)
+        pool.shutdown(cancel_futures=True)
+
+    monkeypatch.setattr(search_pools, "processes", threads)
 
 
 def test_the_cheapest_is_what_simulate_says_of_each(call: Run, tmp_path: Path) -> None:
