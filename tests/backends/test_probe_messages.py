@@ -80,9 +80,28 @@ def test_jax_finds_other_devices_or_says_something_else(answers: Fake, family: s
     assert reason(family) == words
 
 
-def test_jax_hangs(answers: Fake) -> None:
-    answers(error=subprocess.TimeoutExpired("python", 7.5))
-    assert reason("tpu", 7.5) == "no TPU: jax did not answer within 7.5 s (--npubench-probe-timeout)"
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (
+            {"error": subprocess.TimeoutExpired("python", 7.5)},
+            "no TPU: jax did not answer within 7.5 s (--npubench-probe-timeout)",
+        ),
+        (
+            {"returncode": 1, "stderr": "Traceback ...\nRuntimeError: The TPU is in use by process 4711\n\n"},
+            "no TPU: jax failed: RuntimeError: The TPU is in use by process 4711",
+        ),
+        ({"returncode": -9}, "no TPU: jax failed: no message"),
+        (
+            {"error": OSError(12, "Cannot allocate memory")},
+            "no TPU: jax could not be asked: [Errno 12] Cannot allocate memory",
+        ),
+    ],
+    ids=["hangs", "crashes", "is killed without a word", "cannot be started"],
+)
+def test_jax_says_nothing_of_devices(answers: Fake, answer: dict[str, Any], words: str) -> None:
+    answers(**answer)
+    assert reason("tpu", 7.5) == words
 
 
 def test_jax_really_hangs() -> None:
@@ -90,26 +109,11 @@ def test_jax_really_hangs() -> None:
     assert reason("tpu", 0.01) == "no TPU: jax did not answer within 0.01 s (--npubench-probe-timeout)"
 
 
-def test_jax_crashes(answers: Fake) -> None:
-    answers(returncode=1, stderr="Traceback ...\nRuntimeError: The TPU is already in use by process 4711\n\n")
-    assert reason("tpu") == "no TPU: jax failed: RuntimeError: The TPU is already in use by process 4711"
-
-
-def test_jax_is_killed_without_a_word(answers: Fake) -> None:
-    answers(returncode=-9)
-    assert reason("cuda") == "no NVIDIA GPU: jax failed: no message"
-
-
 def test_jax_really_crashes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A REAL process: jax is told to use a platform that there is not."""
     monkeypatch.setenv("JAX_PLATFORMS", "abacus")
     assert reason("tpu", 60).startswith("no TPU: jax failed: ")
     assert "abacus" in reason("tpu", 60)
-
-
-def test_no_process_can_be_started(answers: Fake) -> None:
-    answers(error=OSError(12, "Cannot allocate memory"))
-    assert reason("tpu") == "no TPU: jax could not be asked: [Errno 12] Cannot allocate memory"
 
 
 def test_the_question_takes_no_gpu_memory(monkeypatch: pytest.MonkeyPatch) -> None:

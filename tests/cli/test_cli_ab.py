@@ -181,35 +181,36 @@ def test_a_pair_that_fails_twice_is_dropped_and_said(call: Run, stage: Stage) ->
     assert "(3 sessions)" in answer.out
 
 
-def test_below_three_pairs_nothing_is_decided(call: Run, stage: Stage) -> None:
-    answer = call(*stage.arguments("--pairs", 2, "--", "suites/"))
+@pytest.mark.parametrize(
+    ("digests", "pairs", "messages"),
+    [
+        ({}, 2, ["2 pairs; want 3 or more"]),
+        ({"B": "ffffffffffff"}, 3, ["incomparable (12)", "case digest 5d41402abc4b -> ffffffffffff"]),
+    ],
+    ids=["below three pairs", "measured otherwise"],
+)
+def test_what_cannot_be_compared_is_not_decided(
+    call: Run, stage: Stage, digests: dict[str, str], pairs: int, messages: list[str]
+) -> None:
+    stage.digests = digests
+    answer = call(*stage.arguments("--pairs", pairs, "--", "suites/"))
     assert answer.status == 3
-    assert "2 pairs; want 3 or more" in answer.out
-
-
-def test_cases_that_are_measured_otherwise_are_incomparable(call: Run, stage: Stage) -> None:
-    stage.digests = {"B": "ffffffffffff"}
-    answer = call(*stage.arguments("--pairs", 3, "--", "suites/"))
-    assert answer.status == 3
-    assert "incomparable (12)" in answer.out
-    assert "case digest 5d41402abc4b -> ffffffffffff" in " ".join(answer.out.split())
+    assert [message for message in messages if message not in " ".join(answer.out.split())] == []
 
 
 @pytest.mark.parametrize(
-    ("status", "message"), [(4, "cannot use these arguments: stand-in A ends with 4"), (5, "finds no test: ")]
+    ("status", "silent", "message"),
+    [
+        (4, False, "cannot use these arguments: stand-in A ends with 4"),
+        (5, False, "finds no test: "),
+        (0, True, "measures no case: stand-in A ends with 0"),
+    ],
 )
-def test_what_would_fail_again_ends_at_once(call: Run, stage: Stage, status: int, message: str) -> None:
-    stage.statuses = {"pair-1-A": status}
-    assert message in call(*stage.arguments("--pairs", 3, "--", "suites/")).err
-    assert stage.order == "A"
-
-
-def test_a_run_without_cases_ends_at_once(call: Run, stage: Stage) -> None:
-    stage.silent = True
+def test_what_would_fail_again_ends_at_once(call: Run, stage: Stage, status: int, silent: bool, message: str) -> None:
+    stage.statuses, stage.silent = {"pair-1-A": status}, silent
     answer = call(*stage.arguments("--pairs", 3, "--", "suites/"))
-    assert answer.status == 1
-    assert "measures no case: stand-in A ends with 0" in answer.err
-    assert stage.order == "A"
+    assert (answer.status, stage.order) == (1, "A")
+    assert message in answer.err
 
 
 def test_finished_processes_are_not_run_again(call: Run, stage: Stage, tmp_path: Path) -> None:

@@ -54,25 +54,20 @@ def test_a_batch_that_cannot_run(engine: StaticBucketEngine, batch: list[Request
         engine.run(batch)
 
 
-def test_prompts_and_output_lengths_must_pair(engine: StaticBucketEngine) -> None:
-    with pytest.raises(LengthError, match="1 prompts with 2 output lengths"):
-        engine.generate([np.ones(4, np.int32)], [1, 2])
-
-
-def test_an_empty_prompt(engine: StaticBucketEngine) -> None:
-    with pytest.raises(LengthError, match="request 0: 0 prompt and 2 output tokens"):
-        engine.generate([np.ones(0, np.int32)], [2])
-
-
-@pytest.mark.parametrize("token", [-1, TIED.vocab_size])
-def test_a_token_outside_the_vocabulary(engine: StaticBucketEngine, token: int) -> None:
-    with pytest.raises(ConfigError, match="request 0: a prompt token outside the vocabulary"):
-        engine.generate([np.array([1, token], np.int32)], [2])
-
-
-def test_a_batch_size_that_is_none() -> None:
-    with pytest.raises(ConfigError, match="batch_size is 0; want at least 1"):
-        StaticBucketEngine(TIED, FakeCompiler(1), buckets=BUCKETS, batch_size=0)
+@pytest.mark.parametrize(
+    ("prompt", "counts", "error", "words"),
+    [
+        ([1] * 4, [1, 2], LengthError, "1 prompts with 2 output lengths"),
+        ([], [2], LengthError, "request 0: 0 prompt and 2 output tokens"),
+        ([1, -1], [2], ConfigError, "request 0: a prompt token outside the vocabulary"),
+        ([1, TIED.vocab_size], [2], ConfigError, "request 0: a prompt token outside the vocabulary"),
+    ],
+)
+def test_a_prompt_that_cannot_run(
+    engine: StaticBucketEngine, prompt: list[int], counts: list[int], error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        engine.generate([np.array(prompt, np.int32)], counts)
 
 
 def test_a_refusal_leaves_the_engine_as_it_was(serve: Callable[[str], Served]) -> None:
@@ -123,16 +118,21 @@ def test_devices_that_the_shape_cannot_be_split_over(shape: DecoderShape, num_de
         StaticBucketEngine(shape, FakeCompiler(num_devices), buckets=BUCKETS, batch_size=1)
 
 
-@pytest.mark.parametrize("dtype", ["int8", "float32", ""])
-def test_a_dtype_that_the_decoder_does_not_compute_in(dtype: str) -> None:
-    with pytest.raises(ConfigError, match=f"dtype '{dtype}' is not one the decoder computes in: fp32, bf16, fp16"):
-        StaticBucketEngine(TIED, FakeCompiler(1), buckets=BUCKETS, batch_size=1, dtype=dtype)
+NO_DTYPE = "is not one the decoder computes in: fp32, bf16, fp16"
+NO_BUCKETS = r"buckets: .*; want positive integers, each larger than the one before"
 
 
-@pytest.mark.parametrize("buckets", [(), (16, 8), (8, 8), (0, 8), (8.5, 16)])
-def test_a_set_of_buckets_that_is_none(buckets: tuple[Any, ...]) -> None:
-    with pytest.raises(ConfigError, match=r"buckets: .*; want positive integers, each larger than the one before"):
-        StaticBucketEngine(TIED, FakeCompiler(1), buckets=buckets, batch_size=1)
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"batch_size": 0}, "batch_size is 0; want at least 1"),
+        *(({"dtype": dtype}, f"dtype '{dtype}' {NO_DTYPE}") for dtype in ("int8", "float32", "")),
+        *(({"buckets": buckets}, NO_BUCKETS) for buckets in ((), (16, 8), (8, 8), (0, 8), (8.5, 16))),
+    ],
+)
+def test_settings_that_cannot_be(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        StaticBucketEngine(TIED, FakeCompiler(1), **{"buckets": BUCKETS, "batch_size": 1, **settings})
 
 
 def test_64_bits_are_refused_by_name(runtime: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,30 +37,17 @@ def tokens(served: Served, asked: Sequence[Asked]) -> list[tuple[int, ...]]:
     return list(served.engine.generate([one.prompt for one in asked], [one.count for one in asked]).tokens)
 
 
-@pytest.mark.parametrize("length", EDGES)
-def test_a_prompt_at_the_edge_of_a_bucket(served: Served, length: int) -> None:
-    asked = ask(served, [(length, min(3, LARGEST - length + 1))])
-    assert tokens(served, asked) == [asked[0].answer.tokens]
-
-
-@pytest.mark.parametrize(
-    ("length", "count"),
-    [
-        pytest.param(5, 4, id="up to the edge: c = 6..8"),
-        pytest.param(5, 5, id="one step past it: c = 6..9"),
-        pytest.param(7, 25, id="two boundaries: c = 8..31"),
-        pytest.param(6, 40, id="three boundaries: c = 7..45"),
-        pytest.param(16, 3, id="a full bucket: its first step is in the next"),
-        pytest.param(30, 6, id="into the blocked attention's bucket"),
-        pytest.param(290, 11, id="to the last place of the largest bucket: c = 291..300"),
-        pytest.param(300, 1, id="a full largest bucket and no step"),
-    ],
-)
-def test_a_generation_across_buckets(served: Served, length: int, count: int) -> None:
-    asked = ask(served, [(length, count)])
-    assert tokens(served, asked) == [asked[0].answer.tokens]
-
-
+ALONE = [
+    *(pytest.param([(length, min(3, LARGEST - length + 1))], id=f"a prompt of {length}") for length in EDGES),
+    pytest.param([(5, 4)], id="up to the edge: c = 6..8"),
+    pytest.param([(5, 5)], id="one step past it: c = 6..9"),
+    pytest.param([(7, 25)], id="two boundaries: c = 8..31"),
+    pytest.param([(6, 40)], id="three boundaries: c = 7..45"),
+    pytest.param([(16, 3)], id="a full bucket: its first step is in the next"),
+    pytest.param([(30, 6)], id="into the blocked attention's bucket"),
+    pytest.param([(290, 11)], id="to the last place of the largest bucket: c = 291..300"),
+    pytest.param([(300, 1)], id="a full largest bucket and no step"),
+]
 BATCHES = [
     pytest.param([(5, 10), (16, 3), (30, 6)], id="three buckets, shortest first"),
     pytest.param([(30, 6), (5, 10), (16, 3)], id="in another order"),
@@ -73,8 +60,8 @@ BATCHES = [
 ]
 
 
-@pytest.mark.parametrize("lengths", BATCHES)
-def test_a_mixed_batch(served: Served, lengths: list[tuple[int, int]]) -> None:
+@pytest.mark.parametrize("lengths", [*ALONE, *BATCHES])
+def test_tokens_are_the_oracle_s(served: Served, lengths: list[tuple[int, int]]) -> None:
     asked = ask(served, lengths)
     assert tokens(served, asked) == [one.answer.tokens for one in asked]
 

@@ -93,12 +93,6 @@ def test_cases_fail_where_nobody_could_look_for_their_devices(project):
     assert refused.ret == pytest.ExitCode.USAGE_ERROR
 
 
-def test_a_required_device_that_nothing_runs_on_says_what_is_missing(absent):
-    result = absent.run("--npubench-require", "amd-mi300x")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*amd-mi300x: no backend opens ROCm devices*"])
-
-
 def test_class_and_suite_markers_select(absent):
     result = absent.run("--collect-only", "-q", "-m", "npu and buckets")
     specs = load_all([default_directory()]).values()
@@ -109,18 +103,21 @@ def test_class_and_suite_markers_select(absent):
     assert all(any(f"[{name}-" in row for name in npus) for row in rows)
 
 
-def test_a_required_marker_that_cannot_run_is_a_usage_error(absent):
-    result = absent.run("-m", "tpu", "--npubench-require", "tpu")
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ("-m tpu --npubench-require tpu", "tpu: fake absence of tpu"),
+        ("-m tpu --npubench-require tpu -n2 -p no:benchmark", "tpu: fake absence of tpu"),
+        ("-m cuda -o npubench_require=cuda", "cuda: fake absence of cuda"),
+        ("--npubench-require amd-mi300x", "amd-mi300x: no backend opens ROCm devices"),
+    ],
+    ids=["marker", "under xdist", "ini file", "device that nothing runs on"],
+)
+def test_what_is_required_and_cannot_run_is_a_usage_error(absent, arguments, reason):
+    result = absent.run(*arguments.split())
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    assert result.errlines[0] == "ERROR: --npubench-require tpu: fake absence of tpu"
-    assert "Traceback" not in result.stdout.str()
-
-
-def test_a_required_marker_is_checked_under_xdist_too(absent):
-    result = absent.run("-m", "tpu", "--npubench-require", "tpu", "-n2", "-p", "no:benchmark")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    assert result.errlines == ["ERROR: --npubench-require tpu: fake absence of tpu"]
-    assert "INTERNALERROR" not in result.stdout.str()
+    assert result.errlines[0].startswith(f"ERROR: --npubench-require {reason}")
+    assert not re.search("Traceback|INTERNALERROR", result.stdout.str())
 
 
 def test_an_unknown_required_name_lists_what_is_known(absent):
@@ -136,12 +133,6 @@ def test_a_requirement_counts_also_where_no_case_of_ours_was_collected(absent):
     absent.write("other/test_plain.py", "def test_plain():\n    pass\n")
     assert absent.run("other", "--npubench-require", "cpu").ret == pytest.ExitCode.USAGE_ERROR
     assert absent.run("other").ret == 0
-
-
-def test_a_required_device_from_the_ini_file(absent):
-    result = absent.run("-m", "cuda", "-o", "npubench_require=cuda")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    assert result.errlines[0] == "ERROR: --npubench-require cuda: fake absence of cuda"
 
 
 def test_without_a_tpu_the_reason_names_what_jax_found(project):

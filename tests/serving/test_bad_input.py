@@ -46,6 +46,11 @@ def test_nothing_has_run_when_a_request_is_refused():
             {"chunk_size_tokens": 0},
             "policy chunked: chunk_size_tokens is 0; want a whole number of at least 1",
         ),
+        (
+            "chunked",
+            {"chunk": 3},
+            "policy chunked has no setting 'chunk'; settings: chunk_size_tokens, decode_counts, max_batch_size",
+        ),
         ("chunked", {"chunk_size_tokens": 2.5}, "chunk_size_tokens is 2.5"),
         ("chunked", {"decode_counts": "no"}, "decode_counts is 'no'; want true or false"),
         (
@@ -73,12 +78,6 @@ def test_settings_out_of_their_range(policy, settings, message):
         make_scheduler(policy, **ENGINE, **settings)
 
 
-def test_a_setting_that_the_policy_does_not_have():
-    message = "policy chunked has no setting 'chunk'; settings: chunk_size_tokens, decode_counts, max_batch_size"
-    with pytest.raises(ConfigError, match=message):
-        make_scheduler("chunked", **ENGINE, chunk=3)
-
-
 def test_an_unknown_policy():
     known = "chunked, continuous, disaggregated, hybrid, layered, static"
     with pytest.raises(RegistryError, match=f"no scheduling policy 'layred'; known: {known}"):
@@ -99,16 +98,18 @@ def test_layer_groups_that_do_not_exist(num_groups):
 
 
 @pytest.mark.parametrize(
-    ("executor", "message"),
+    ("policy", "executor", "message"),
     [
-        (FakeExecutor(num_layers=5), "plans 4 layers, the executor has 5"),
-        (FakeExecutor(block_size_tokens=8), "plans 4 tokens a KV block, the executor has 8"),
-        (FakeExecutor(kv_capacity_tokens=999), "a KV cache of 1000 tokens, the executor's holds 999"),
+        ("chunked", {"num_layers": 5}, "plans 4 layers, the executor has 5"),
+        ("chunked", {"block_size_tokens": 8}, "plans 4 tokens a KV block, the executor has 8"),
+        ("chunked", {"kv_capacity_tokens": 999}, "a KV cache of 1000 tokens, the executor's holds 999"),
+        ("disaggregated", {}, "policy disaggregated needs 2 devices; see serve_disaggregated"),
     ],
 )
-def test_an_executor_that_does_not_fit_the_scheduler(executor, message):
+def test_an_executor_that_does_not_fit_the_scheduler(policy, executor, message):
+    scheduler = make_scheduler(policy, **ENGINE)
     with pytest.raises(ConfigError, match=message):
-        serve(OpenLoad(requests((0, 4, 1))), make_scheduler("chunked", **ENGINE), executor, VirtualClock())
+        serve(OpenLoad(requests((0, 4, 1))), scheduler, FakeExecutor(**executor), VirtualClock())
 
 
 def test_a_scheduler_serves_once():
@@ -118,18 +119,9 @@ def test_a_scheduler_serves_once():
         serve(OpenLoad(requests((0, 4, 1))), scheduler, FakeExecutor(), VirtualClock())
 
 
-def test_two_devices_on_one():
-    with pytest.raises(ConfigError, match="policy disaggregated needs 2 devices; see serve_disaggregated"):
-        serve(OpenLoad(requests((0, 4, 1))), make_scheduler("disaggregated", **ENGINE), FakeExecutor(), VirtualClock())
-
-
 @pytest.mark.parametrize(
-    ("load", "message"),
-    [
-        (lambda: OpenLoad([]), "no request arrives"),
-        (lambda: OpenLoad(requests((1, 4, 1), (0, 4, 1))), "want arrivals in order"),
-    ],
+    ("arriving", "message"), [((), "no request arrives"), (((1, 4, 1), (0, 4, 1)), "want arrivals in order")]
 )
-def test_loads_that_cannot_be_served(load, message):
+def test_loads_that_cannot_be_served(arriving, message):
     with pytest.raises(WorkloadError, match=message):
-        load()
+        OpenLoad(requests(*arriving))

@@ -247,24 +247,20 @@ def test_connections_are_used_again(serve):
         peers.add(request.transport.get_extra_info("peername"))
         return await _stream(request, [TOKEN] * 4 + ["[DONE]"])
 
-    endpoint = _endpoint(serve(handler))
-
-    async def one_after_the_other():
-        async with Connections(endpoint, time.monotonic) as connections:
-            return [
-                await ask(
-                    connections,
-                    endpoint,
-                    request,
-                    connections.message(request),
-                    now_s=time.monotonic,
-                    unread=Unread(),
-                )
-                for request in _requests(4)
-            ]
-
-    assert [ended.answer().failed for ended in asyncio.run(one_after_the_other())] == [None] * 4
+    answers = asyncio.run(_ask_in_turn(_endpoint(serve(handler)), (0.0,) * 3))
+    assert [answer.failed for answer in answers] == [None] * 4
     assert len(peers) == 1
+
+
+async def _ask_in_turn(endpoint, pauses_s):
+    """One request at once, and one after each pause, over the same connections."""
+    async with Connections(endpoint, time.monotonic) as connections:
+        ended = []
+        for request, pause_s in zip(_requests(len(pauses_s) + 1), (0.0, *pauses_s), strict=True):
+            await asyncio.sleep(pause_s)
+            message = connections.message(request)
+            ended.append(await ask(connections, endpoint, request, message, now_s=time.monotonic, unread=Unread()))
+    return [each.answer() for each in ended]
 
 
 class Closing:
@@ -292,12 +288,7 @@ class Closing:
 @pytest.mark.parametrize(
     ("server", "pauses_s", "num_connections", "num_again"),
     [
-        (
-            Closing(unheard=1),
-            (0.0, 0.0, 0.0),
-            4,
-            3,
-        ),  # each on a used one, then on a fresh one
+        (Closing(unheard=1), (0.0, 0.0, 0.0), 4, 3),  # each on a used one, then on a fresh one
         (Closing(header="Keep-Alive: timeout=9, max=7\r\n"), (0.0, 1.2), 1, 0),
         (Closing(header="keep-alive: timeout=1\r\n"), (0.0, 0.9, 0.9), 3, 0),
         (Closing(header="Keep-Alive: timeout=0\r\n"), (0.0, 0.0), 3, 0),
@@ -325,15 +316,10 @@ def test_a_fresh_connection_that_is_closed_unheard_is_a_failure():
 async def _asked(server, pauses_s):
     listening = await asyncio.start_server(server, "127.0.0.1", 0)
     endpoint = Endpoint(url=f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/v1", model="m")
-    ended = []
     async with listening:
-        async with Connections(endpoint, time.monotonic) as connections:
-            for request, pause_s in zip(_requests(len(pauses_s) + 1), (0.0, *pauses_s), strict=True):
-                await asyncio.sleep(pause_s)
-                message = connections.message(request)
-                ended.append(await ask(connections, endpoint, request, message, now_s=time.monotonic, unread=Unread()))
+        answers = await _ask_in_turn(endpoint, pauses_s)
         await asyncio.sleep(0.05)  # the server sees that they are closed
-    return [each.answer() for each in ended]
+    return answers
 
 
 def test_the_key_goes_to_the_server_and_nowhere_else(serve, monkeypatch):

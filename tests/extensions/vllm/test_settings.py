@@ -49,19 +49,24 @@ def test_continuous_never_binds() -> None:
 
 
 @pytest.mark.parametrize(
-    ("policy", "chosen", "reason"),
+    ("policy", "others", "reason"),
     [
         ("static", {}, "join a running batch"),
         ("disaggregated", {}, "KV connector"),
         ("fair", {}, "no such policy; it serves chunked, continuous"),
-        ("chunked", {"decode_counts": False}, "counts decode tokens"),
-        ("continuous", {"max_prefill_tokens": 512}, "no limit on prompt tokens"),
-        ("continuous", {"batch_size": 4}, "no setting for batch_size"),
+        ("chunked", {"chosen": {"decode_counts": False}}, "counts decode tokens"),
+        ("continuous", {"chosen": {"max_prefill_tokens": 512}}, "no limit on prompt tokens"),
+        ("continuous", {"chosen": {"batch_size": 4}}, "no setting for batch_size"),
+        ("layered", {"chosen": {"chunk_size_tokens": 512}}, "no setting for chunk_size_tokens"),
+        ("layered", {"chosen": {"batch_size": 5}}, "no setting for batch_size"),
+        ("layered", {"eager": False}, "vLLM wants eager, tensor_parallel 1"),
+        ("hybrid", {"tensor_parallel": 2}, "vLLM wants eager, tensor_parallel 1"),
+        ("layered", {"async_scheduling": True}, "async_scheduling off"),
     ],
 )
-def test_what_vllm_has_not(policy: str, chosen: dict[str, Any], reason: str) -> None:
+def test_what_vllm_has_not_and_what_layered_cannot_run_under(policy: str, others: dict[str, Any], reason: str) -> None:
     with pytest.raises(UnsupportedPolicyError, match=reason):
-        map_policy(settings(policy, chosen=chosen))
+        map_policy(settings(policy, **others))
 
 
 @pytest.mark.parametrize("chunk", [0, -1, None, "512"])
@@ -114,21 +119,6 @@ def test_layered_and_hybrid_are_our_scheduler() -> None:
     assert layered.environment["VLLM_USE_V2_MODEL_RUNNER"] == "0"
     hybrid = map_policy(settings("hybrid", chosen={"tokens_per_iteration": 64}))
     assert hybrid.arguments["additional_config"]["npubench_layered"]["chunk_size_tokens"] == 8192
-
-
-@pytest.mark.parametrize(
-    ("policy", "others", "reason"),
-    [
-        ("layered", {"chosen": {"chunk_size_tokens": 512}}, "no setting for chunk_size_tokens"),
-        ("layered", {"chosen": {"batch_size": 5}}, "no setting for batch_size"),
-        ("layered", {"eager": False}, "vLLM wants eager, tensor_parallel 1"),
-        ("hybrid", {"tensor_parallel": 2}, "vLLM wants eager, tensor_parallel 1"),
-        ("layered", {"async_scheduling": True}, "async_scheduling off"),
-    ],
-)
-def test_what_layered_cannot_run_under(policy: str, others: dict[str, Any], reason: str) -> None:
-    with pytest.raises(UnsupportedPolicyError, match=reason):
-        map_policy(settings(policy, **others))
 
 
 SETTINGS = EngineSettings(

@@ -3,7 +3,6 @@ from array import array
 
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from pytest_npubench.errors import MeasurementError
 from pytest_npubench.serving.metrics import RequestRecord
@@ -126,15 +125,6 @@ def test_a_record_of_a_log_is_checked_as_any_other(fields, message):
     assert RequestRecord(token_times_s=times_s, **COMPLETE).finished
     with pytest.raises(MeasurementError, match=message):
         RequestRecord(**{**COMPLETE, "token_times_s": times_s, **fields})
-
-
-@given(st.permutations([2.0, 2.5, 3.0, 4.0]))
-def test_only_one_order_of_tokens_is_taken(times):
-    if list(times) == sorted(times):
-        RequestRecord(arrival_s=1.0, token_times_s=tuple(times))
-    else:
-        with pytest.raises(MeasurementError, match="increasing"):
-            RequestRecord(arrival_s=1.0, token_times_s=tuple(times))
 
 
 def test_tokens_that_come_together_have_a_gap_of_0():

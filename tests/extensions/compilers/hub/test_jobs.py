@@ -96,19 +96,16 @@ def test_other_options_are_other_jobs(hub: Any, jobs: MakeJobs, monkeypatch: pyt
     assert len(hub.models) == 1
 
 
-@pytest.mark.parametrize("part", ["b1-8-npu", "prefill"])
-def test_failed_job(hub: Any, jobs: MakeJobs, part: str) -> None:
-    hub.script.failing[part] = "Failed to profile: HTP ran out of VTCM"
-    with pytest.raises(MeasurementError, match=r"job j\d failed: Failed to profile: HTP ran out of VTCM"):
+@pytest.mark.parametrize(
+    ("part", "reason"),
+    [*((part, "Failed to profile: HTP ran out of VTCM") for part in ("b1-8-npu", "prefill")), ("prefill", "")],
+)
+def test_failed_job(hub: Any, jobs: MakeJobs, part: str, reason: str) -> None:
+    hub.script.failing[part] = reason
+    with pytest.raises(MeasurementError, match=rf"job j\d failed: {reason or 'the service gives no reason'}"):
         profiled(jobs())
     hub.script.failing.clear()
     assert profiled(jobs())[0] == pytest.approx(80e-6)  # what failed gets another try
-
-
-def test_failed_without_a_reason(hub: Any, jobs: MakeJobs) -> None:
-    hub.script.failing["prefill"] = ""
-    with pytest.raises(MeasurementError, match="failed: the service gives no reason"):
-        profiled(jobs())
 
 
 def test_hung_job(hub: Any, jobs: MakeJobs) -> None:
@@ -189,21 +186,15 @@ def test_answer_lost_after_the_job_was_made(hub: Any, jobs: MakeJobs) -> None:
     assert entry.job_id == "j6"
 
 
-def test_killed_between_asking_and_noting(hub: Any, jobs: MakeJobs) -> None:
-    """The ledger says intended; the job exists. It is found by its name, and not submitted again."""
+@pytest.mark.parametrize("asked", [True, False])
+def test_killed_before_noting(hub: Any, jobs: MakeJobs, asked: bool) -> None:
+    """The ledger says intended; a job that exists is found by its name, and not submitted again."""
     view = jobs()
     view.submit_compile(GRAPH)
+    if not asked:
+        hub.jobs.clear()
     view.ledger.change(view._compile_key(GRAPH), state="intended", job_id=None)
     assert profiled(jobs())[0] == pytest.approx(80e-6)
-    assert len(hub.jobs) == 2
-
-
-def test_killed_before_asking(hub: Any, jobs: MakeJobs) -> None:
-    view = jobs()
-    view.submit_compile(GRAPH)
-    hub.jobs.clear()
-    view.ledger.change(view._compile_key(GRAPH), state="intended", job_id=None)
-    profiled(jobs())
     assert len(hub.jobs) == 2
 
 
