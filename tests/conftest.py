@@ -50,7 +50,8 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 # What the tests have XLA compile runs for milliseconds: to make it faster takes most of its compile time.
 if forked_python.FRESH not in os.environ:
-    os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true")
+    plain = ("backend_optimization_level=0", "llvm_disable_expensive_passes=true", "cpu_use_fusion_emitters=false")
+    os.environ.setdefault("XLA_FLAGS", " ".join(f"--xla_{flag}" for flag in plain))
     if forked_python.COMPILED not in os.environ:
         compiled = tempfile.TemporaryDirectory(prefix="compiled-")
         os.environ[forked_python.COMPILED] = compiled.name
