@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.case import Axes, Case
 from pytest_npubench.core.measurement import Request
+from pytest_npubench.suites.buckets.kinds import BucketKind
 from pytest_npubench.suites.buckets.plan import SEARCH_VISIT_S, SEARCHES, BucketPlan
 from pytest_npubench.suites.buckets.points import BucketPoint, Variant
 from pytest_npubench.suites.protocol import ShownKind
@@ -47,10 +48,9 @@ class SearchDetail:
     kendall_tau: float | None
 
 
-class BatchSearchKind(ShownKind):
+class BatchSearchKind(BucketKind, ShownKind):
     name = "batch_search"
     note = RANKED
-    suite = "buckets"
 
     def axes(self, plan: BucketPlan) -> Iterable[Axes]:
         """None where the device holds one batch size: there is nothing to choose."""
@@ -79,9 +79,6 @@ class BatchSearchKind(ShownKind):
             predicted_s[name] = sum(fitted.predict(batch.requests) for batch in batches)
             rounds_s[name] = batches_s(measured, batches, variant)
         return ranked(plan, workload, "batch sizes", predicted_s, rounds_s)
-
-    def settled(self, case: Case, plan: BucketPlan, measured: Measured) -> bool:
-        return True
 
     def lines(self, cases: Cases) -> Sequence[str]:
         """The lines are those of all searches."""

@@ -16,6 +16,7 @@ from statistics import fmean
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.case import Axes, Case
 from pytest_npubench.extensions.planning.kinds.batch_search import RANKED, profile_points, ranked, whole
+from pytest_npubench.suites.buckets.kinds import BucketKind
 from pytest_npubench.suites.buckets.plan import SEARCH_VISIT_S, BucketPlan
 from pytest_npubench.suites.buckets.points import BucketPoint, Variant
 from pytest_npubench.suites.protocol import ShownKind
@@ -24,10 +25,9 @@ from pytest_npubench.verdict.result import Judgement, Metric
 GAIN_MARGIN = 0.02
 
 
-class BucketChoiceKind(ShownKind):
+class BucketChoiceKind(BucketKind, ShownKind):
     name = "bucket_choice"
     note = RANKED
-    suite = "buckets"
 
     def axes(self, plan: BucketPlan) -> Iterable[Axes]:
         return ((("bucket", bucket),) for bucket in plan.buckets[:-1])
@@ -63,9 +63,6 @@ class BucketChoiceKind(ShownKind):
             margin=GAIN_MARGIN,
         )
         return replace(judgement, metrics=(*judgement.metrics, gain))
-
-    def settled(self, case: Case, plan: BucketPlan, measured: Measured) -> bool:
-        return True
 
 
 def _set(plan: BucketPlan, bucket: int) -> tuple[int, ...]:

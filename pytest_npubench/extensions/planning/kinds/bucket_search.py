@@ -6,10 +6,8 @@ Judged as batch_search is.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.core.case import Axes, Case
+from pytest_npubench.core.case import Case
 from pytest_npubench.extensions.planning.kinds.batch_search import (
     RANKED,
     batch_points,
@@ -18,19 +16,17 @@ from pytest_npubench.extensions.planning.kinds.batch_search import (
     ranked,
     whole,
 )
+from pytest_npubench.suites.buckets.kinds import BucketKind
 from pytest_npubench.suites.buckets.plan import BucketPlan
 from pytest_npubench.suites.buckets.points import BucketPoint, Variant
 from pytest_npubench.suites.protocol import ShownKind
 from pytest_npubench.verdict.result import Judgement
 
 
-class BucketSearchKind(ShownKind):
+class BucketSearchKind(BucketKind, ShownKind):
     name = "bucket_search"
     note = RANKED
-    suite = "buckets"
-
-    def axes(self, plan: BucketPlan) -> Iterable[Axes]:
-        return ((("workload", workload),) for workload in plan.size.workloads)
+    axis = "workload"
 
     def points(self, case: Case, plan: BucketPlan) -> tuple[BucketPoint, ...]:
         workload = str(case.axis("workload"))
@@ -52,9 +48,6 @@ class BucketSearchKind(ShownKind):
             predicted_s[name] = set_seconds(demand, profile, variant.buckets)
             rounds_s[name] = batches_s(measured, batches, variant)
         return ranked(plan, workload, "bucket sets", predicted_s, rounds_s)
-
-    def settled(self, case: Case, plan: BucketPlan, measured: Measured) -> bool:
-        return True
 
 
 def _variants(plan: BucketPlan) -> list[Variant]:

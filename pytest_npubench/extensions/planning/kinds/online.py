@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.visits import columns_of
-from pytest_npubench.core.case import Axes, Case
+from pytest_npubench.core.case import Case
 from pytest_npubench.core.measurement import CostRecord, LatencyError
+from pytest_npubench.suites.buckets.kinds import BucketKind
 from pytest_npubench.suites.buckets.plan import ONLINE, BucketPlan
 from pytest_npubench.suites.buckets.points import BucketPoint, pair_name, served_name
 from pytest_npubench.suites.protocol import ShownKind
@@ -55,12 +56,9 @@ class OnlineDetail:
     pairs_s: float
 
 
-class OnlineKind(ShownKind):
+class OnlineKind(BucketKind, ShownKind):
     name = ONLINE
-    suite = "buckets"
-
-    def axes(self, plan: BucketPlan) -> Iterable[Axes]:
-        return ((("workload", workload),) for workload in plan.size.workloads)
+    axis = "workload"
 
     def points(self, case: Case, plan: BucketPlan) -> tuple[BucketPoint, ...]:
         profiled = (plan.profile_point(point) for point in plan.profile_points(plan.buckets))

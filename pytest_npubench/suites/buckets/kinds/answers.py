@@ -6,21 +6,16 @@ Before anything is timed, the timed binaries run fixed prompts on weights that e
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.core.case import Axes, Case
+from pytest_npubench.core.case import Case
+from pytest_npubench.suites.buckets.kinds import BucketKind
 from pytest_npubench.suites.buckets.plan import BucketPlan
 from pytest_npubench.suites.buckets.points import ANSWERS, BucketPoint
 from pytest_npubench.verdict.result import Judgement
 
 
-class AnswersKind:
+class AnswersKind(BucketKind):
     name = ANSWERS
-    suite = "buckets"
-
-    def axes(self, plan: BucketPlan) -> Iterable[Axes]:
-        return ((),)
 
     def points(self, case: Case, plan: BucketPlan) -> tuple[BucketPoint, ...]:
         return (BucketPoint(name=ANSWERS, answers=True, beside=True),)
@@ -31,9 +26,6 @@ class AnswersKind:
 
         (visit,) = measured.visits(ANSWERS, AnswerVisit)[-1]
         return judge_answers(visit, plan.spec.dtype)
-
-    def settled(self, case: Case, plan: BucketPlan, measured: Measured) -> bool:
-        return True
 
 
 KIND = AnswersKind()

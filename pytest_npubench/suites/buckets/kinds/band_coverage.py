@@ -8,13 +8,13 @@ bound. A campaign of fewer batches than MIN_BATCHES tells too little and has no 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING
 
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.core.case import Axes, Case
+from pytest_npubench.core.case import Case
+from pytest_npubench.suites.buckets.kinds import BucketKind
 from pytest_npubench.suites.buckets.kinds.mean_error import KIND as MEAN_ERROR
 from pytest_npubench.suites.buckets.plan import BucketPlan
 from pytest_npubench.suites.buckets.points import BucketPoint
@@ -40,12 +40,8 @@ class CoverageDetail:
     half_width: float
 
 
-class BandCoverageKind:
+class BandCoverageKind(BucketKind):
     name = "band_coverage"
-    suite = "buckets"
-
-    def axes(self, plan: BucketPlan) -> Iterable[Axes]:
-        return ((),)
 
     def points(self, case: Case, plan: BucketPlan) -> tuple[BucketPoint, ...]:
         return MEAN_ERROR.points(case, plan)
@@ -76,9 +72,6 @@ class BandCoverageKind:
                 coverage=COVERAGE, num_batches=len(compared), num_covered=num_covered, most_misses=most, half_width=half
             ),
         )
-
-    def settled(self, case: Case, plan: BucketPlan, measured: Measured) -> bool:
-        return True
 
 
 def _compared(plan: BucketPlan, measured: Measured, workload: str) -> list[Compared]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.case import Axes, Case
 from pytest_npubench.engines.canary_kernels import KERNELS
+from pytest_npubench.suites.buckets.kinds import BucketKind
 from pytest_npubench.suites.buckets.plan import BucketPlan
 from pytest_npubench.suites.buckets.points import BucketPoint, canary_name
 from pytest_npubench.verdict import judge_gates
@@ -35,9 +36,8 @@ def canary_points(*kernels: str, beside: bool = False) -> tuple[BucketPoint, ...
     )
 
 
-class CanaryKind:
+class CanaryKind(BucketKind):
     name = "canary"
-    suite = "buckets"
 
     def axes(self, plan: BucketPlan) -> Iterable[Axes]:
         return ((("kernel", kernel),) for kernel in KERNELS)
@@ -58,9 +58,6 @@ class CanaryKind:
             repeat_error=repeat_error(samples.samples_s),
             detail=CanaryDetail(kernel=str(case.axis("kernel"))),
         )
-
-    def settled(self, case: Case, plan: BucketPlan, measured: Measured) -> bool:
-        return True
 
 
 KIND = CanaryKind()

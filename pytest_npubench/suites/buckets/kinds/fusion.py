@@ -22,6 +22,7 @@ from statistics import median
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.core.case import Axes, Case
 from pytest_npubench.engines.fusion_kernels import OPERATORS, kernels_of, traffic_share
+from pytest_npubench.suites.buckets.kinds import BucketKind
 from pytest_npubench.suites.buckets.plan import BucketPlan
 from pytest_npubench.suites.buckets.points import BucketPoint
 from pytest_npubench.verdict import Verdict, VerdictKind
@@ -53,9 +54,8 @@ class FusionDetail:
     what: str
 
 
-class FusionKind:
+class FusionKind(BucketKind):
     name = "fusion"
-    suite = "buckets"
 
     def axes(self, plan: BucketPlan) -> Iterable[Axes]:
         return ((("operator", operator),) for operator in OPERATORS)
@@ -106,9 +106,6 @@ class FusionKind:
                 what=what,
             ),
         )
-
-    def settled(self, case: Case, plan: BucketPlan, measured: Measured) -> bool:
-        return True
 
 
 def _medians_s(measured: Measured, name: str) -> tuple[float, ...]:

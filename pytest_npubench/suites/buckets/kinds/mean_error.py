@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.core.case import Axes, Case
+from pytest_npubench.core.case import Case
+from pytest_npubench.suites.buckets.kinds import BucketKind
 from pytest_npubench.suites.buckets.kinds.prediction import KIND as PREDICTION
 from pytest_npubench.suites.buckets.kinds.prediction import (
     PredictionError,
@@ -57,12 +58,8 @@ class MeanErrorDetail:
     predictors: Mapping[str, RivalErrors] = field(default_factory=dict)
 
 
-class MeanErrorKind:
+class MeanErrorKind(BucketKind):
     name = "mean_error"
-    suite = "buckets"
-
-    def axes(self, plan: BucketPlan) -> Iterable[Axes]:
-        return ((),)
 
     def points(self, case: Case, plan: BucketPlan) -> tuple[BucketPoint, ...]:
         return tuple(

@@ -19,19 +19,20 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import TYPE_CHECKING, TypeVar
 
 from pytest_npubench.campaign.points import Measured
 from pytest_npubench.campaign.visits import Round
-from pytest_npubench.core.case import Axes, Case
+from pytest_npubench.core.case import Case
 from pytest_npubench.core.measurement import CostRecord, Phase
 from pytest_npubench.engines.canary_kernels import KERNELS
 from pytest_npubench.errors import NpubenchError
 from pytest_npubench.predictors import available, predictor
 from pytest_npubench.suites.buckets.active import is_settled
+from pytest_npubench.suites.buckets.kinds import BucketKind
 from pytest_npubench.suites.buckets.kinds.canary import canary_points
 from pytest_npubench.suites.buckets.plan import BucketPlan, is_continuous, nominal_words
 from pytest_npubench.suites.buckets.points import BucketPoint, ran_in
@@ -144,12 +145,9 @@ def _beside(plan: BucketPlan, buckets: Sequence[int]) -> tuple[BucketPoint, ...]
     )
 
 
-class PredictionKind:
+class PredictionKind(BucketKind):
     name = "prediction"
-    suite = "buckets"
-
-    def axes(self, plan: BucketPlan) -> Iterable[Axes]:
-        return ((("workload", workload),) for workload in plan.size.workloads)
+    axis = "workload"
 
     def points(self, case: Case, plan: BucketPlan) -> tuple[BucketPoint, ...]:
         batches = plan.draws(str(case.axis("workload")))

@@ -10,13 +10,14 @@ measured, pure and finite. Later sessions are judged against accepted ones.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.core.case import Axes, Case
+from pytest_npubench.core.case import Case
 from pytest_npubench.core.measurement import CacheState, CompileRecord, Phase
 from pytest_npubench.suites.buckets.active import active_detail, is_settled
+from pytest_npubench.suites.buckets.kinds import BucketKind
 from pytest_npubench.suites.buckets.plan import BucketPlan, boundaries, continuous_words, is_continuous
 from pytest_npubench.suites.buckets.points import BucketPoint, BucketVisit
 from pytest_npubench.suites.buckets.profile_detail import ProfileDetail
@@ -28,12 +29,9 @@ MOVE_MARGIN = 0.05  # a copy of a millisecond, which differs more from process t
 PEAK_MARGIN = 0.02  # an allocator rounds up
 
 
-class ProfileKind:
+class ProfileKind(BucketKind):
     name = "profile"
-    suite = "buckets"
-
-    def axes(self, plan: BucketPlan) -> Iterable[Axes]:
-        return ((("bucket", bucket),) for bucket in plan.buckets)
+    axis = "bucket"
 
     def points(self, case: Case, plan: BucketPlan) -> tuple[BucketPoint, ...]:
         bucket = int(case.axis("bucket"))

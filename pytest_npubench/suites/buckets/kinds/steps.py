@@ -19,15 +19,16 @@ fails; where nothing is declared it is the slope, and no stair is found.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
 from statistics import fmean, stdev
 
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.core.case import Axes, Case
+from pytest_npubench.core.case import Case
 from pytest_npubench.core.measurement import Request
+from pytest_npubench.suites.buckets.kinds import BucketKind
 from pytest_npubench.suites.buckets.plan import BucketPlan, boundaries, continuous_words, is_continuous
 from pytest_npubench.suites.buckets.points import BucketPoint
 from pytest_npubench.verdict import Verdict, VerdictKind
@@ -80,12 +81,9 @@ class StepsDetail:
     inconclusive: tuple[int, ...] = ()
 
 
-class StepsKind:
+class StepsKind(BucketKind):
     name = "steps"
-    suite = "buckets"
-
-    def axes(self, plan: BucketPlan) -> Iterable[Axes]:
-        return ((("bucket", bucket),) for bucket in plan.buckets)
+    axis = "bucket"
 
     def points(self, case: Case, plan: BucketPlan) -> tuple[BucketPoint, ...]:
         return tuple(_point(length) for length in lengths(plan.buckets, int(case.axis("bucket"))))
@@ -117,9 +115,6 @@ class StepsKind:
                 inconclusive=tuple(pair.left for pair in tested if pair.jump is Jump.UNCLEAR),
             ),
         )
-
-    def settled(self, case: Case, plan: BucketPlan, measured: Measured) -> bool:
-        return True
 
 
 def lengths(buckets: Sequence[int], bucket: int) -> tuple[int, ...]:
