@@ -111,25 +111,16 @@ def test_single_units():
 
 
 @pytest.mark.parametrize(
-    ("sync_inside", "copy_inside", "micros"),
-    [(False, False, 25 + 3 + 2), (True, False, 28 + 2), (False, True, 27 + 3), (True, True, 30)],
+    ("gpu_micros", "sync_inside", "copy_inside", "micros"),
+    [
+        *((20, False, False, 25 + 3 + 2), (20, True, False, 28 + 2), (20, False, True, 27 + 3), (20, True, True, 30)),
+        *((50, False, False, 50 + 3 + 2), (50, True, False, 50 + 2), (50, False, True, 50 + 3), (50, True, True, 50)),
+    ],
 )
-def test_both_units_with_the_npu_slower(sync_inside, copy_inside, micros):
-    """GPU 20 us, NPU 25 us: hidden or not, signal and copy follow the slower unit."""
-    assert both(POINTS, sync_inside, copy_inside) == pytest.approx(micros * 1e-6)
-
-
-@pytest.mark.parametrize(
-    ("sync_inside", "copy_inside", "micros"),
-    [(False, False, 50 + 3 + 2), (True, False, 50 + 2), (False, True, 50 + 3), (True, True, 50)],
-)
-def test_both_units_with_the_gpu_slower(sync_inside, copy_inside, micros):
-    """GPU 50 us, NPU 25 us: what is inside the maximum is hidden behind the GPU."""
-    points = [latency(GPU, 128, 64, 50e-6) if item.key == (GPU, 128, COLS, 64, False) else item for item in POINTS]
-    assert both(points, sync_inside, copy_inside) == pytest.approx(micros * 1e-6)
-
-
-def both(points, sync_inside: bool, copy_inside: bool) -> float:
+def test_both_units(gpu_micros, sync_inside, copy_inside, micros):
+    """NPU 25 us: signal and copy follow it where it is slower; inside the maximum they are hidden behind the GPU."""
+    slower = latency(GPU, 128, 64, gpu_micros * 1e-6)
+    points = [slower if item.key == (GPU, 128, COLS, 64, False) else item for item in POINTS]
     found = model(
         points,
         syncs=(SyncLatency(mechanism="flag", p50_s=3e-6, p99_s=4e-6),),
@@ -137,7 +128,7 @@ def both(points, sync_inside: bool, copy_inside: bool) -> float:
         prefill_sync_inside=sync_inside,
         copy_inside=copy_inside,
     )
-    return found.predict(operator(64), only("weight_centric", 64)).total_s
+    assert found.predict(operator(64), only("weight_centric", 64)).total_s == pytest.approx(micros * 1e-6)
 
 
 def test_decode_and_prefill_hide_the_signal_each_for_itself():
