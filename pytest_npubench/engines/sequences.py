@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable, Sized
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -140,6 +141,10 @@ class AskedRequests:
         """The logits of probe.fixed_tokens() [positions, NUM_FIXED] of each request: at its prompt's end, then behind
         each forced token. Not a number where none were made."""
         return self._sequences.answers
+
+    def on_one_thread(self) -> AbstractContextManager[None]:
+        """As many threads as before, where an engine cannot choose."""
+        return nullcontext()
 
 
 class HiddenStates(Generic[StatesT]):

@@ -6,7 +6,8 @@ from, and that a request goes on with the token that it is told, while the logit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,11 @@ from pytest_npubench.engines.probe import (
 )
 from pytest_npubench.engines.sequences import JUNK_SPREAD, AskedRequests, AskedSequences
 from pytest_npubench.engines.shapes import DecoderShape
-from pytest_npubench.engines.torch_moe.executor import TorchExecutor
+from pytest_npubench.engines.torch_moe.executor import TorchExecutor, num_threads
 from pytest_npubench.engines.torch_moe.packing import packed_layer
 from pytest_npubench.engines.torch_moe.weights import LayerWeights, ModelWeights
+
+SMALL_PARAMETERS = 1e8  # active: all pairs take some seconds on one thread
 
 
 class ProbedExecutor(AskedRequests, TorchExecutor):
@@ -50,6 +53,18 @@ class ProbedExecutor(AskedRequests, TorchExecutor):
             cache[0].normal_(0, JUNK_SPREAD, generator=generator)
             cache[1:] = cache[0]
 
+    @contextmanager
+    def on_one_thread(self) -> Iterator[None]:
+        """Products of a small model are so short that threads on processors which others use too wait for each other
+        most of the time. Another number of threads is as harmless a change as another policy."""
+        before = num_threads()
+        if self.shape.num_active_parameters <= SMALL_PARAMETERS:
+            torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
+
     def _next_tokens(self, requests: Sequence[int], hidden: list[Tensor]) -> Tensor:
         """What each request goes on with; behind its last forced token that is the model's own."""
         if not requests:
@@ -63,7 +78,8 @@ class ProbedExecutor(AskedRequests, TorchExecutor):
 
     def _make_weights(self, seed: int, folder: Path | None) -> ModelWeights:
         self._put = _Put(self._device, self._dtype)
-        return probed_weights(self.shape, self._dtype_name, self._put)
+        with self.on_one_thread():
+            return probed_weights(self.shape, self._dtype_name, self._put)
 
 
 class _Put:

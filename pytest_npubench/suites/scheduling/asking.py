@@ -8,7 +8,9 @@ whatever their plans:
                   more, so that requests are preempted
     alone         the answer behind each of the longest prompts and its forced tokens, prefilled in one piece, alone
 
-and after a change of either half of the longest prompt but its last token, the engine must answer something else.
+and after a change of either half of the longest prompt but its last token, the engine must answer something else. A
+small model on a processor gives its answers under chunked prefill on as many threads as it is timed with, all others on
+one.
 
 An engine that schedules by itself has the KV cache that it was started with, so that nothing is preempted, and what is
 in its cache is what it was asked before.
@@ -54,9 +56,10 @@ def asked(plan: ServingPlan, executor: AskedExecutor, folder: Path) -> AnswerVis
     logits = asking.answers()
     executor.fill_cache_with_junk()
     less = _with_little_room(plan, prompts)
-    odd_chunks = _Asking(less, prompts, partial(_served, less, executor)).in_odd_chunks()
+    with executor.on_one_thread():
+        odd_chunks = _Asking(less, prompts, partial(_served, less, executor)).in_odd_chunks()
+        answers = asking.compared(logits, odd_chunks)
     bits, made_bits = executor.weights_bits()
-    answers = asking.compared(logits, odd_chunks)
     return _visit(plan, replace(answers, weights_bits=bits, made_bits=made_bits), folder)
 
 

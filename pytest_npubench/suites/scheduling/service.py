@@ -7,6 +7,7 @@ server schedules by itself, under settings that mean the same policies (BlockSer
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -64,6 +65,10 @@ class AskedExecutor(Executor, Protocol):
 
     def fill_cache_with_junk(self) -> None:
         """What stands in slots that no request has must not change an answer."""
+        ...
+
+    def on_one_thread(self) -> AbstractContextManager[None]:
+        """Within it the processor computes a small model's answers on one thread."""
         ...
 
 

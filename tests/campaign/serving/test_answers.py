@@ -267,6 +267,22 @@ def test_a_policy_is_judged_in_bf16(fault: str, folder: Path, monkeypatch: pytes
     assert "layered, prompts of " in found.verdict.reason
 
 
+@pytest.mark.parametrize(("small", "others"), [(1e8, {1}), (0, {2})], ids=["small", "large"])
+def test_the_first_answers_come_from_the_threads_that_are_timed(
+    small: float, others: set[int], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[int] = []
+    monkeypatch.setattr(asking, "serve", lambda *given: threads.append(torch.get_num_threads()) or serve(*given))
+    monkeypatch.setattr(probed, "SMALL_PARAMETERS", small)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        answered(plan_of(MIXTURE), folder)
+        assert (threads[0], set(threads[1:]), torch.get_num_threads()) == (2, others, 2)
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_little_room_preempts(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else that pair says nothing of prompts that are run again."""
     served: list[int] = []
