@@ -29,17 +29,17 @@ OF_LAYER = re.compile(r"layers\.\d")
 SCALE_BITS = 16
 _READ = """quant_method quant_algo kv_cache_scheme kv_cache_quant_algo quantization quantized_layers config_groups
     weight_block_size bits w_bit nbits group_size q_group_size load_in_4bit load_in_8bit _load_in_4bit _load_in_8bit
-    bnb_4bit_use_double_quant weights quant_type mode"""
+    bnb_4bit_use_double_quant weights quant_type mode data_type act_bits act_data_type extra_config"""
 # how a checkpoint was made and is computed with: as many bits whatever they say
 OF_VALUES = """activation_scheme activations activation_scale_ub fmt scale_fmt format version backend producer
     quantization_status global_compression_ratio zero_point has_zero_point pre_quant_scale desc_act sym damp_percent
     damp_auto_increment true_sequential static_groups model_name_or_path model_file_base_name checkpoint_format meta
     pack_dtype dataset use_exllama exllama_config max_input_length batch_size do_fuse fuse_max_seq_len iters nsamples
     seqlen lr minmax_lr enable_quanted_input enable_minmax_tuning low_gpu_mem_usage packing_format autoround_version
-    data_type bnb_4bit_compute_dtype bnb_4bit_quant_storage bnb_4bit_quant_type llm_int8_enable_fp32_cpu_offload
+    bnb_4bit_compute_dtype bnb_4bit_quant_storage bnb_4bit_quant_type llm_int8_enable_fp32_cpu_offload
     llm_int8_has_fp16_weight llm_int8_threshold include_input_output_embeddings smoothquant_val clamp_val
     use_meta_recipe use_cuda_fp16 model_seqlen block_name_to_quantize module_name_preceding_first_block
-    disable_exllama"""
+    disable_exllama act_group_size act_sym act_dynamic model_free provider to_quant_block_names"""
 KNOWN = frozenset(f"{_READ} {OF_VALUES}".split()).union(LISTS)
 WITH_KV_DTYPE = ("compressed-tensors", "compressed_tensors", "modelopt", "modelopt_fp4")
 """Methods whose scheme of keys and values vLLM serves with, unless it is told otherwise (0.32: how its attention layer
@@ -90,7 +90,12 @@ def weight_bits(config: Config, file: Path) -> tuple[WeightBits | None, tuple[st
     lists = {each: table.get(each) or [] for each in LISTS}
     if wrong := [each for each, given in lists.items() if not isinstance(given, list)]:
         raise ConfigError(f"{file}: {key}.{wrong[0]} is {lists[wrong[0]]!r}; want a list of modules")
-    names = [str(name) for given in lists.values() for name in given]
+    extra = table.get("extra_config") or {}
+    if not isinstance(extra, Mapping):
+        raise ConfigError(f"{file}: {key}.extra_config is {extra!r}; want an object")
+    modules = {name: each for name, each in {**table, **extra}.items() if isinstance(each, Mapping) and "bits" in each}
+    unquantised = [name for name, each in modules.items() if each["bits"] in (16, 32)]
+    names = [str(name) for given in (*lists.values(), unquantised) for name in given]
     is_attention_kept = method == "mxfp4" or any(OF_ATTENTION.search(name) and not _of_layer(name) for name in names)
     others = [
         name for name in names if not ALWAYS_KEPT.search(name) and (_of_layer(name) or not OF_ATTENTION.search(name))
@@ -107,13 +112,12 @@ def weight_bits(config: Config, file: Path) -> tuple[WeightBits | None, tuple[st
     elif kept:
         shown = kept.get("num_bits", "other") if isinstance(kept, Mapping) else kept
         doubts.append(f"{key} has scales for keys and values of {shown} bits; they are so with --kv-dtype alone")
-    of_modules = [name for name, value in table.items() if isinstance(value, Mapping) and "bits" in value]
-    if of_modules:
+    if of_modules := [name for name in modules if name not in unquantised]:
         doubts.append(
             f"{key}: {len(of_modules)} modules with other bits are counted as all others, {of_modules[0]} among them"
         )
     given = {name for name, value in table.items() if value not in (None, False, 0, "", [], {})}
-    if unread := sorted(given - KNOWN - {*of_modules}):
+    if unread := sorted(given - KNOWN - modules.keys()):
         doubts.append(f"{key}: {', '.join(unread)}: not read, whatever that changes")
     shown_bits = f"{bits.bits:.4g} bits a weight ({method})"
     said = f"the config's {shown_bits} are taken, but for embeddings, norms and what it leaves as it is"
@@ -153,10 +157,14 @@ def _table(config: Config, file: Path) -> tuple[Any, str]:
 
 
 def _grouped(table: Config) -> WeightBits:
-    """Integers in groups, each with a scale and a zero point: AWQ, GPTQ, HQQ."""
+    """Integers in groups, each with a scale and a zero point: AWQ, GPTQ, HQQ; or AutoRound's MXFP4 and NVFP4, with a
+    scale of 8 bits."""
     bits = _bits(table, "bits", "w_bit", "nbits")
     group = next((table[key] for key in ("group_size", "q_group_size") if table.get(key)), -1)
-    return WeightBits(method="", bits=bits + ((SCALE_BITS + bits) / group if group > 0 else 0))
+    each = 8 if "fp" in str(table.get("data_type")) else SCALE_BITS + bits
+    of_inputs = "fp8" if "fp" in str(table.get("act_data_type")) else "int8"
+    compute = of_inputs if (table.get("act_bits") or 16) <= 8 else None
+    return WeightBits(method="", bits=bits + (each / group if group > 0 else 0), compute=compute)
 
 
 def _bits(table: Config, *keys: str) -> int:

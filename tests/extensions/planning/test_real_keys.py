@@ -1,8 +1,8 @@
 """The keys of further real files, each used, known to be without effect, or named.
 
-real_keys.json has 81 results of benchmarks (vLLM, SGLang, llmperf), the arguments of 110 vLLM servers, as their logs
-have them, and nine quantize_config.json; with real_files.json, 89 results, 114 logs and 85 quantised checkpoints. A row
-is how many files, where they are (of a log its stamp and model), and their keys; arguments with values, texts as x.
+real_keys.json has results of benchmarks (vLLM, SGLang, llmperf, AIPerf, guidellm), the arguments of vLLM servers as
+their logs have them, quantize_config.json, and tables that config.json and AutoRound's quantization_config.json have. A
+row is how many files, where they are (of a log its stamp and model), and their keys; arguments with values, texts as x.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import pytest
 
 from .test_every_key import LISTS, SGLANG, VLLM
 from .test_published_keys import NAMED_ARGUMENTS, named
-from .test_real_files import PLAIN, read, write
+from .test_real_files import FILES, PLAIN, read, write
 
 ROWS = json.loads(Path(__file__).with_name("real_keys.json").read_text(encoding="utf-8"))
-VALUES = SGLANG | VLLM
+VALUES = SGLANG | VLLM | {"server_info": {"version": "0.5.6"}}
 OF_LOGS = """lora_modules override_neuron_config rope_scaling task expert_offload expert_cache_size expert_unified_pool
     skip_mm_profiling"""
 """Arguments of other versions, and of a fork with offloaded experts, that change what is simulated."""
@@ -44,11 +44,17 @@ FIELDS = {
 
 
 def test_so_many_files_are_walked() -> None:
-    assert {form: sum(number for number, *_ in rows) for form, rows in ROWS.items()} == {
-        "bench": 81,
-        "log": 110,
-        "quant": 9,
-    }
+    """Of each format the files of both tables; a checkpoint may have two. Of results those of a repository count, not
+    what vLLM writes in general. Traces and meta.json are fewer than 100: other stored ones repeat these keys, or are no
+    traces but pages and pointers to large files."""
+    numbers = {form: sum(number for number, *_ in rows) for form, rows in ROWS.items()}
+    assert numbers == {"bench": 95, "log": 110, "quant": 10, "table": 22}
+    others = {form: sum(len(origins) for origins, _ in entries) for form, entries in FILES.items()}
+    in_configs = sum(len(origins) for origins, keys in FILES["config"] if "quantization_config" in json.dumps(keys))
+    results = [origin for origins, _ in FILES["bench"] for origin in origins if "/" in origin]
+    assert (others["config"], numbers["log"] + others["log"], numbers["bench"] + len(results)) == (122, 116, 105)
+    assert numbers["quant"] + numbers["table"] + others["quant"] + in_configs == 108
+    assert (others["meta"], sum(number for form, number in others.items() if form.startswith("trace"))) == (13, 21)
 
 
 @pytest.mark.parametrize(("number", "origin", "keys", "changing"), ROWS["bench"])
@@ -101,6 +107,32 @@ def test_keys_of_quantised_checkpoints(number: int, origin: str, keys: dict[str,
     assert made["weight_bits"].bits == keys["bits"] + ((16 + keys["bits"]) / size if size > 0 else 0)
     assert named(said) == set()
     assert named(beside_config(tmp_path, {**keys, "surprising_key": 5})[1]) == {"surprising_key"}
+
+
+@pytest.mark.parametrize(("number", "origin", "keys", "bits", "compute", "doubted"), ROWS["table"])
+def test_keys_of_tables_of_quantisation(
+    number: int, origin: str, keys: dict[str, Any], bits: float, compute: str | None, doubted: str, tmp_path: Path
+) -> None:
+    """Bits by hand: groups of 128 have 16 bits of scale and a zero point, MXFP4's groups of 32 a scale of 8 bits."""
+    made, said = read("config", write(tmp_path, "config", PLAIN | {"quantization_config": keys}))
+    assert made is not None, (origin, number, said)
+    assert (made["weight_bits"].bits, made["weight_bits"].compute) == (bits, compute)
+    assert named(said) == set(doubted.split())
+    other = PLAIN | {"quantization_config": keys | {"surprising_key": 5}}
+    assert "surprising_key" in named(read("config", write(tmp_path, "config", other))[1])
+
+
+def test_modules_with_bits_of_their_own_are_told_of(tmp_path: Path) -> None:
+    """AutoRound's extra_config."""
+    keys = {"quant_method": "auto-round", "bits": 4, "group_size": 128}
+    modules = {"layers.0.mlp.up_proj": {"bits": 16}, "layers.1.mlp.up_proj": {"bits": 8}, "norm": {"bits": 16}}
+    config = PLAIN | {"quantization_config": keys | {"extra_config": modules}}
+    _, said = read("config", write(tmp_path, "config", config))
+    assert "1 modules that stay unquantised are counted as quantised, layers.0.mlp.up_proj among them" in said
+    assert "1 modules with other bits are counted as all others, layers.1.mlp.up_proj among them" in said
+    assert "not read" not in said
+    other = PLAIN | {"quantization_config": keys | {"extra_config": ["x"]}}
+    assert "extra_config is ['x']; want an object" in read("config", write(tmp_path, "config", other))[1]
 
 
 def test_files_of_those_names_by_other_programs_are_none_of_weights(tmp_path: Path) -> None:
