@@ -85,6 +85,7 @@ class ServingBench:
         self._executor: Executor | None = None
         self._answers: AnswerVisit | None = None
         self._calibrations: dict[str, Calibration] = {}  # by workload: the model is the plan's
+        self._calibrated: set[str] = set()  # points whose requests a calibration has served
 
     def load(
         self,
@@ -142,9 +143,9 @@ class ServingBench:
             self._own_server.close()
 
     def warm_up(self, point: ServingPoint) -> tuple[float, bool]:
-        """Returns a few requests under the point's policy."""
+        """Serves a few requests under the point's policy, where no calibration has. Returns the seconds."""
         started_s = perf_counter()
-        if isinstance(point, AnswerPoint):
+        if isinstance(point, AnswerPoint) or point.name in self._calibrated:
             return 0.0, True
         if isinstance(point, ServedPoint):
             with self._server(point) as serve_them:
@@ -215,6 +216,7 @@ class ServingBench:
         every = self._at_once(load, num_calibration_requests(self._plan))
         self._serve(chunked, every[: max(1, len(every) // WARM_FRACTION)])
         result = whole(self._serve(chunked, every))
+        self._calibrated.add(chunked.name)
         mean_prompt = round(sum(request.prompt_tokens for request in every) / len(every))
         batch_size = min(TBT_BATCH_SIZE, self._plan.serving.max_batch_size)
         steps = self._decode_steps(batch_size, min(mean_prompt, self._room(batch_size)))

@@ -7,11 +7,11 @@ from itertools import pairwise
 import pytest
 
 from pytest_npubench.campaign.points import Measured
-from pytest_npubench.campaign.served_block import pooled
+from pytest_npubench.campaign.served_block import Calibration, pooled
 from pytest_npubench.campaign.served_load import block, lengths
 from pytest_npubench.errors import WorkloadError
 from pytest_npubench.serving.log import IterationLog
-from pytest_npubench.suites.scheduling.bench import num_calibration_requests
+from pytest_npubench.suites.scheduling.bench import NUM_WARM_UP_REQUESTS, ServingBench, num_calibration_requests
 from pytest_npubench.suites.scheduling.figures import blocks
 from pytest_npubench.suites.scheduling.plan import serving_plans
 from pytest_npubench.suites.scheduling.points import ServedPoint
@@ -78,6 +78,19 @@ def test_a_utilisation_is_a_rate_of_what_was_measured_and_resumed_at_the_same(ma
     earlier = {f"{point.name}/calibration": (4.0, 0.01)}
     resumed, _ = make_bench(PLAN, [point], [earlier])
     assert resumed.sample(point, 0).rate_per_s == 2.0
+
+
+@pytest.mark.parametrize("is_frozen", [False, True])
+def test_what_a_calibration_has_served_is_warm(make_bench, monkeypatch, is_frozen):
+    load = LoadSpec(model=PLAN.model, workload="layered-arxiv", utilisation=0.5)
+    points = [served(policy, PLAN, load) for policy in ("chunked", "layered")]
+    frozen = {load.workload: Calibration(full_rate_per_s=4.0, decode_step_s=0.01)} if is_frozen else None
+    bench, failures = make_bench(PLAN, points, frozen=frozen)
+    assert failures == {}
+    warmed = []
+    monkeypatch.setattr(ServingBench, "_serve", lambda bench, point, requests: warmed.append((point, len(requests))))
+    assert all(bench.warm_up(point)[1] for point in points)
+    assert warmed == [(point, NUM_WARM_UP_REQUESTS) for point in points[0 if is_frozen else 1 :]]
 
 
 @pytest.mark.parametrize(
