@@ -22,7 +22,9 @@ OLDER = ("quantize_config.json", "quant_config.json")
 """Other programs have files of these names as well, without `bits` or `w_bit`."""
 LISTS = ("ignore", "ignored_layers", "modules_to_not_convert", "exclude_modules", "llm_int8_skip_modules")
 """Keys of the names of modules that stay as they are."""
-ALWAYS_KEPT = re.compile(r"lm_head|embed|norm|gate(?!_proj|_up)|router|vision|visual|multi_modal|mtp|conv1d|score")
+ALWAYS_KEPT = re.compile(
+    r"lm_head|embed|norm|gate(?!_proj|_up)|router|vision|visual|audio|multi_modal|mtp|conv1d|score"
+)
 OF_ATTENTION = re.compile(r"attn|attention")
 OF_FORWARD = re.compile(r"mlp|expert|ffn|feed_forward")
 OF_LAYER = re.compile(r"layers\.\d")
@@ -96,10 +98,9 @@ def weight_bits(config: Config, file: Path) -> tuple[WeightBits | None, tuple[st
     modules = {name: each for name, each in {**table, **extra}.items() if isinstance(each, Mapping) and "bits" in each}
     unquantised = [name for name, each in modules.items() if each["bits"] in (16, 32)]
     names = [str(name) for given in (*lists.values(), unquantised) for name in given]
+    names = [name for name in names if not ALWAYS_KEPT.search(name)]
     is_attention_kept = method == "mxfp4" or any(OF_ATTENTION.search(name) and not _of_layer(name) for name in names)
-    others = [
-        name for name in names if not ALWAYS_KEPT.search(name) and (_of_layer(name) or not OF_ATTENTION.search(name))
-    ]
+    others = [name for name in names if _of_layer(name) or not OF_ATTENTION.search(name)]
     doubts = (
         [f"{key}: {len(others)} modules that stay unquantised are counted as quantised, {others[0]} among them"]
         if others

@@ -135,6 +135,17 @@ def test_modules_with_bits_of_their_own_are_told_of(tmp_path: Path) -> None:
     assert "extra_config is ['x']; want an object" in read("config", write(tmp_path, "config", other))[1]
 
 
+@pytest.mark.parametrize("encoder", ["model.visual.blocks.0.attn.qkv", "model.audio_tower.self_attn.q_proj"])
+@pytest.mark.parametrize("key", ["extra_config", "modules_to_not_convert"])
+def test_attention_of_an_encoder_is_not_the_decoder_s(key: str, encoder: str, tmp_path: Path) -> None:
+    """Checkpoints of models with images or sound name the modules of their encoders, which stay unquantised."""
+    keys = {"quant_method": "auto-round", "bits": 4, "group_size": 128}
+    modules = {encoder: {"bits": 16}} if key == "extra_config" else [encoder]
+    made, said = read("config", write(tmp_path, "config", PLAIN | {"quantization_config": {**keys, key: modules}}))
+    assert made["weight_bits"].is_attention_quantised
+    assert "modules" not in said
+
+
 def test_files_of_those_names_by_other_programs_are_none_of_weights(tmp_path: Path) -> None:
     """AutoAWQ's own; and of huuquyet/PhoWhisper-tiny, which is of ONNX files, and Mungert69/NetworkMonitorLLM."""
     awq = {"zero_point": True, "q_group_size": 128, "w_bit": 4, "version": "GEMM"}
