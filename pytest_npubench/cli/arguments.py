@@ -193,10 +193,12 @@ def rate(text: str) -> float:
 
 
 def percent(text: str) -> float:
-    """Converts a percentage to a fraction: 25% is 0.25."""
+    """Converts a percentage to a fraction: 25% is 0.25. Up to 1 the sign is wanted: 0.9 may well be 90%."""
     digits = text.strip().removesuffix("%")
     if not digits.isascii() or not digits.replace(".", "", 1).isdigit() or not 0 < float(digits) <= 100:
         raise argparse.ArgumentTypeError(f"{_short(text)}: want a part above 0 up to 100 %, such as 25%")
+    if float(digits) <= 1 and not text.strip().endswith("%"):
+        raise argparse.ArgumentTypeError(f"{_short(text)}: want {100 * float(digits):g}% or {_short(digits + '%')}")
     return float(digits) / 100
 
 

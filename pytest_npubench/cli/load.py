@@ -18,6 +18,7 @@ from pytest_npubench.cli.arguments import (
     Commands,
     add_command,
     number,
+    percent,
     print_document,
     print_error,
     process_count,
@@ -315,4 +316,6 @@ def _warm_up_count(text: str) -> int:
 
 
 def _fraction(text: str) -> float:
+    if text.endswith("%"):
+        return percent(text)
     return number(text, "a fraction above 0 and up to 1, such as 0.9", lambda value: 0 < value <= 1)

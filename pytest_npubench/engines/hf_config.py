@@ -98,8 +98,7 @@ class ModelFamily:
 
     def holds(self, shape: DecoderShape) -> bool:
         """Whether a shape is one of this family, but for its figures."""
-        traits = (self.qk_norm, self.qkv_bias, self.architecture, bool(self.experts))
-        return traits == (shape.qk_norm, shape.qkv_bias, shape.architecture, not shape.is_dense)
+        return _traits(self) == (shape.qk_norm, shape.qkv_bias, shape.architecture, not shape.is_dense)
 
 
 FAMILIES = (
@@ -241,7 +240,7 @@ def shape_of(config: Config, name: str, path: Path) -> DecoderShape:
         sliding_window=_whole(config, "sliding_window", path) if family.architecture == "gpt-oss" else None,
         experts=experts,
         weight_bits=bits,
-        doubts=(*doubts, *_unread(given, family)),
+        doubts=(*doubts, *_of_windows(config, family, path), *_unread(given, family)),
     )
     _check_figures(config, _sized(family, shape), name, path)
     return shape
@@ -250,9 +249,25 @@ def shape_of(config: Config, name: str, path: Path) -> DecoderShape:
 def _check_class(config: Config, family: ModelFamily, path: Path) -> None:
     """Checks that what is run is a language model of the family: a reward model or a drafting head has other layers."""
     classes = config.get("architectures") or [family.class_name]
-    allowed = [each.class_name for each in FAMILIES]
+    traits = _traits(family)
+    allowed = [each.class_name for each in FAMILIES if _traits(each) == traits]
     if not isinstance(classes, list) or len(classes) != 1 or classes[0] not in allowed:
         raise _refusal(path, "architectures", classes, f"[{family.class_name!r}]: other classes have other layers")
+
+
+def _of_windows(config: Config, family: ModelFamily, path: Path) -> tuple[str, ...]:
+    """What is said of windows that are shorter than the context: requests are planned that no window cuts."""
+    if family.architecture == "gpt-oss" or not _has_windows(config, family, path):
+        return ()
+    window, context = _figure(config, "sliding_window"), _figure(config, "max_position_embeddings")
+    if not isinstance(window, int) or (isinstance(context, int) and window >= context):
+        return ()
+    return (f"windows of {window} tokens end the context that is planned, and longer requests are left out",)
+
+
+def _traits(family: ModelFamily) -> tuple[object, ...]:
+    """What sizes of a layer depend on, beside its figures."""
+    return family.qk_norm, family.qkv_bias, family.architecture, bool(family.experts)
 
 
 def _unread(config: Config, family: ModelFamily) -> tuple[str, ...]:
@@ -300,9 +315,10 @@ def _is_run_here(config: Config) -> bool:
 
 
 def _family(config: Config, path: Path) -> ModelFamily:
-    for family in FAMILIES:
-        if config.get("model_type") == family.model_type or config.get("architectures") == [family.class_name]:
-            return family
+    by_type = [family for family in FAMILIES if config.get("model_type") == family.model_type]
+    by_class = [family for family in FAMILIES if config.get("architectures") == [family.class_name]]
+    if by_type or by_class:
+        return (by_type or by_class)[0]
     types = ", ".join(family.model_type for family in FAMILIES)
     raise ConfigError(f"{path}: model_type is {config.get('model_type', MISSING)!r}; want one of {types}")
 

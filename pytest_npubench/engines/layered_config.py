@@ -30,6 +30,7 @@ from pytest_npubench.errors import ConfigError
 Config = Mapping[str, Any]
 SEARCHED_STEP = 256
 """A width of Nemotron-NAS is a multiple of this."""
+ACTIVATIONS = ("hidden_act", "hidden_activation", "activation", "mlp_hidden_act")
 LANGUAGE_MODELS = ("ForCausalLM", "ForConditionalGeneration")
 # what of a file changes the answer, and is not modelled
 NOT_MODELLED: Mapping[str, str] = {
@@ -173,7 +174,11 @@ def _family(config: Config, path: Path) -> LayeredFamily:
     if not isinstance(model_type, str):
         raise ConfigError(f"{path}: model_type is {model_type!r}; want a text")
     family = FAMILIES.get(model_type)
-    unmodelled = [f"{key} ({why})" for key, why in NOT_MODELLED.items() if config.get(key) not in (None, False, 0, 1)]
+    unmodelled = [
+        f"{key} ({why})"
+        for key, why in NOT_MODELLED.items()
+        if config.get(key) is True or config.get(key) not in (None, False, 0, 1)  # once is once, and true is not
+    ]
     norm = "per_layer" if family and family.qk_norm == "all" else "per_head"
     indexed = config.get("sparse_attention_freq")
     expected = {**EXPECTED, "qk_norm_type": (norm,), "sparse_disable_index_value": (indexed,)}
@@ -192,10 +197,18 @@ def _family(config: Config, path: Path) -> LayeredFamily:
         wrong.append(f"architectures is {classes!r}; want {wanted}: other classes have other layers")
     if family is None:
         unknown = f"model_type is {model_type!r}, which is not known here, and "
-        wrong = [unknown + why for why in (*wrong, *unread(config, READ))]
+        acts = [
+            f"{key} is {config[key]!r}: with two matrices or three" for key in ACTIVATIONS if _is_ungated(config, key)
+        ]
+        wrong = [unknown + why for why in (*wrong, *unread(config, READ), *acts)]
     if wrong:
         raise ConfigError(f"{path}: {wrong[0]}")
     return family or LayeredFamily()
+
+
+def _is_ungated(config: Config, key: str) -> bool:
+    """Whether a feed-forward block may be without a gate, which all with a SiLU have."""
+    return config.get(key) not in (None, "silu", "swish", "swiglu")
 
 
 def _words(model_type: str) -> str:
@@ -230,9 +243,13 @@ class _Figures(MixerFigures):
     def experts(self) -> ExpertShape:
         width = self.value("moe_latent_size", None) or self.hidden
         parameters = self._family.matrices * width * self.expert_width
+        chosen = self.whole("num_experts_per_tok")
+        if chosen > self._num_experts:
+            wanted = f"{self._num_experts} at most, the number of experts"
+            raise ConfigError(f"{self._path}: num_experts_per_tok is {chosen}; want {wanted}")
         return ExpertShape(
             num_experts=self._num_experts,
-            experts_per_token=self.whole("num_experts_per_tok"),
+            experts_per_token=chosen,
             parameters=None if parameters == 3 * self.hidden * self.expert_width else parameters,
         )
 

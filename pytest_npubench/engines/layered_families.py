@@ -136,6 +136,7 @@ class LayeredFamily:
     missing: Mapping[str, Any] = field(default_factory=dict)
 
 
+_LATENT = LayeredFamily(missing={"kv_lora_rank": 512})
 _GEMMA: dict[str, Any] = {"tie_word_embeddings": True, "head_dim": 256}
 _DELTA: dict[str, Any] = {
     "full_attention_interval": 4,
@@ -159,9 +160,9 @@ _COHERE: dict[str, Any] = {"tie_word_embeddings": True}
 _LLAMA4 = {"no_rope_layer_interval": 4, "n_shared_experts": 1, "attention_chunk_size": 8192, "decoder_sparse_step": 1}
 
 FAMILIES: Mapping[str, LayeredFamily] = {
-    "deepseek_v2": LayeredFamily(),
-    "deepseek_v3": LayeredFamily(),
-    "deepseek_v32": LayeredFamily(),
+    "deepseek_v2": _LATENT,
+    "deepseek_v3": _LATENT,
+    "deepseek_v32": _LATENT,
     "kimi_k2": LayeredFamily(classes=("DeepseekV3", "KimiK2")),
     "glm_moe_dsa": LayeredFamily(),
     "glm4_moe": LayeredFamily(has_output_bias=False),

@@ -117,6 +117,13 @@ def weight_bits(config: Config, file: Path) -> tuple[WeightBits | None, tuple[st
         doubts.append(
             f"{key}: {len(of_modules)} modules with other bits are counted as all others, {of_modules[0]} among them"
         )
+    if method in ("compressed-tensors", "compressed_tensors"):
+        doubts += _other_groups(table, key)
+    if kept_modules := [name for name, value in table.items() if value is False and ("." in name or "head" in name)]:
+        doubts.append(
+            f"{key}: {len(kept_modules)} modules that stay unquantised are counted as quantised, {kept_modules[0]} "
+            "among them"
+        )
     given = {name for name, value in table.items() if value not in (None, False, 0, "", [], {})}
     if unread := sorted(given - KNOWN - modules.keys()):
         doubts.append(f"{key}: {', '.join(unread)}: not read, whatever that changes")
@@ -187,6 +194,16 @@ def _compressed(table: Config) -> WeightBits:
     return max((_of_group(group) for group in groups), key=lambda each: each.bits)
 
 
+def _other_groups(table: Config, key: str) -> list[str]:
+    """What is doubtful of groups that are not of all linear layers: these are counted as the widest group."""
+    groups = [group for group in table["config_groups"].values() if group.get("weights")]
+    several = {_of_group(group).bits for group in groups}
+    targets = [str(name) for group in groups for name in group.get("targets") or () if name != "Linear"]
+    words = [f"groups of {', '.join(f'{bits:.4g}' for bits in sorted(several))} bits"] if len(several) > 1 else []
+    words += [f"groups of {', '.join(targets[:3])}"] if targets else []
+    return [f"{key} has {' and '.join(words)}: all layers are counted with the most bits"] if words else []
+
+
 def _of_group(group: Config) -> WeightBits:
     weights, inputs = group["weights"], group.get("input_activations") or {}
     bits, size = _bits(weights, "num_bits"), weights.get("group_size") or 0
@@ -248,7 +265,7 @@ def _mixed(layers: Config) -> WeightBits:
 def _named(table: Config) -> WeightBits:
     """Methods that name the type: quanto's weights, torchao's quant_type."""
     said = json.dumps(table.get("weights") or table["quant_type"]).lower()
-    for words, bits, compute in (("float8", 8, "fp8"), ("int8", 8, None), ("int4", 4, None), ("uint4", 4, None)):
+    for words, bits, compute in (("int4", 4, None), ("float8", 8, "fp8"), ("int8", 8, None)):  # activations have more
         if words in said:
             return WeightBits(method="", bits=bits, compute=compute)
     raise ValueError(said[:80])

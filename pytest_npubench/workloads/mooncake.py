@@ -38,10 +38,11 @@ USED = (*_COLUMNS, "hash_ids", *OF_BAILIAN)
 
 
 class Form(NamedTuple):
-    """What a stamp and an id are worth."""
+    """What a stamp and an id are worth. is_shown: by the file or the user, and not by default."""
 
     time_unit: TimeUnit
     tokens_per_id: int
+    is_shown: bool = True
 
 
 MOONCAKE, BAILIAN = Form("ms", 512), Form("s", 16)
@@ -83,7 +84,8 @@ def _form(
             "milliseconds; want --time-unit s or ms"
         )
     form = BAILIAN if said[BAILIAN] else MOONCAKE
-    return Form(time_unit or form.time_unit, block_tokens or (sizes[0] if is_sized else form.tokens_per_id))
+    size = block_tokens or (sizes[0] if is_sized else form.tokens_per_id)
+    return Form(time_unit or form.time_unit, size, is_shown=bool(time_unit or any(said.values())))
 
 
 def _has_fraction(stamp: object) -> bool:
@@ -102,7 +104,8 @@ def _notes(records: Sequence[tuple[int, Mapping[str, object]]], form: Form) -> t
     size = form.tokens_per_id
     fit = all(_has_ids(row, size) for _, row in records)
     ids = f"ids of {size} tokens" if fit else f"ids left out where a prompt has not one for {size} tokens"
-    return (*((ids,) if "hash_ids" in keys else ()), *unread([key for key in keys if key not in USED]))
+    unit = () if form.is_shown else ("as Mooncake's, which nothing in the file shows: --time-unit says another",)
+    return (*unit, *((ids,) if "hash_ids" in keys else ()), *unread([key for key in keys if key not in USED]))
 
 
 def _rows(records: Sequence[tuple[int, Mapping[str, object]]], path: Path, form: Form) -> Iterator[Row]:

@@ -125,6 +125,10 @@ def number_from_json(value: object, path: Path, line: int, column: str) -> float
     return float(value)
 
 
+LATEST_S = 1e11
+"""Of a clock that counts seconds from 1970: in the year 5138. Milliseconds of today are more."""
+
+
 def collect(rows: Iterable[Row], path: Path, *, time_unit: TimeUnit = "s", notes: Sequence[str] = ()) -> TraceColumns:
     """All rows as columns, arrivals in seconds. Raises WorkloadError when no row is usable."""
     usable: list[Row] = []
@@ -137,6 +141,8 @@ def collect(rows: Iterable[Row], path: Path, *, time_unit: TimeUnit = "s", notes
         raise WorkloadError(f"{path} holds no requests; want at least one row")
     if not usable:
         raise WorkloadError(f"{path}: none of {num_rows} requests has both a prompt and an answer")
+    if time_unit == "s" and any(row.arrival is not None and row.arrival > LATEST_S for row in usable):
+        raise WorkloadError(f"{path}: arrivals above {LATEST_S:.0e} are no seconds; want --time-unit ms, us or ns")
     return _columns(usable, num_rows - len(usable), time_unit, notes)
 
 

@@ -275,7 +275,7 @@ def test_without_limits_nothing_is_judged(load):
     assert (answer["slo"], answer["attained"]) == (None, None)
 
 
-@pytest.mark.parametrize(("attainment", "status"), [("0.75", 0), ("0.76", 1)])
+@pytest.mark.parametrize(("attainment", "status"), [("0.75", 0), ("76%", 1)])
 def test_the_exit_status_is_1_where_too_few_attain(load, attainment, status):
     """Every fourth request is refused."""
     stand_in = StandIn(known=KNOWN, fault=sometimes(refuses(429), every=4))

@@ -112,6 +112,14 @@ def test_any_shape_survives_its_file(shape: DecoderShape) -> None:
     ("change", "words"),
     [
         ({"model_type": "mamba2", "architectures": ["Other"]}, "model_type is 'mamba2', which is not known here"),
+        (
+            {"model_type": "arcee", "architectures": None, "hidden_act": "relu2"},
+            "hidden_act is 'relu2': with two matrices",
+        ),
+        (
+            {"architectures": ["MixtralForCausalLM"]},
+            "architectures is ['MixtralForCausalLM']; want ['Qwen3MoeForCausalLM']",
+        ),
         ({"hidden_size": "48"}, "hidden_size is '48'; want a whole number from 1"),
         ({"hidden_size": None}, "hidden_size is 'missing'; want a whole number from 1"),
         ({"num_hidden_layers": 0}, "num_hidden_layers is 0; want a whole number from 1"),
@@ -204,7 +212,10 @@ def test_the_context_that_a_file_states(tmp_path: Path, name: str, told: dict[st
     path = tmp_path / "config.json"
     path.write_text(json.dumps({"model_type": name, **COMMON, "max_position_embeddings": 32768, **told}))
     assert stated_context_tokens(str(path)) == tokens
-    assert read_shape(path).sliding_window is None
+    shape = read_shape(path)
+    assert shape.sliding_window is None
+    said = (f"windows of {tokens} tokens end the context that is planned, and longer requests are left out",)
+    assert shape.doubts == (said if tokens in (1024, 4096) else ())
 
 
 def test_a_folder_without_a_config_and_a_file_that_is_none(tmp_path: Path) -> None:

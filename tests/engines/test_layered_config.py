@@ -283,6 +283,17 @@ def test_what_a_cache_does_not_keep_is_said(tmp_path: Path, change: dict[str, An
     assert sum(layer.cached_values > 0 for layer in shape.layers) == kept
 
 
+def test_a_rank_that_is_left_out_is_that_of_the_family(tmp_path: Path) -> None:
+    """Without it DeepSeek's layers would keep keys and values of every head."""
+    path = tmp_path / "config.json"
+    read = []
+    for left_out in ((), ("kv_lora_rank",)):
+        given = {key: value for key, value in DEEPSEEK_V3.items() if key not in left_out}
+        path.write_text(json.dumps(given), encoding="utf-8")
+        read.append(read_shape(tmp_path))
+    assert read[0] == read[1]
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -290,7 +301,10 @@ def test_what_a_cache_does_not_keep_is_said(tmp_path: Path, change: dict[str, An
         ({"kv_lora_rank": 0}, "kv_lora_rank is 0; want a whole number"),
         ({"num_nextn_predict_layers": ["x"]}, r"num_nextn_predict_layers is \[.x.\]; want a number from 0 to"),
         ({"model_type": ["deepseek_v3"]}, r"model_type is \[.deepseek_v3.\]; want a text"),
+        ({"use_cla": True}, r"use_cla \(keys and values that groups of layers share\), which is not modelled"),
+        ({"use_mla": True}, "use_mla .*, which is not modelled"),
         ({"n_routed_experts": "many"}, "n_routed_experts is 'many'"),
+        ({"num_experts_per_tok": 257}, "num_experts_per_tok is 257; want 256 at most, the number of experts"),
         (
             {"num_hidden_layers": 2, "layer_types": ["full_attention", "linear_attention"]},
             "layer_types has linear attention, and no key is of its state",

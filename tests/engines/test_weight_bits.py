@@ -58,6 +58,8 @@ def quantised(**table: Any) -> dict[str, Any]:
         (quantised(quant_method="modelopt", quant_algo="NVFP4"), 4.5),
         (quantised(quant_method="quanto", weights="int8"), 8),
         (quantised(quant_method="torchao", quant_type={"default": {"_type": "Int4WeightOnlyConfig"}}), 4),
+        (quantised(quant_method="torchao", quant_type="int8_dynamic_activation_int4_weight"), 4),
+        (quantised(quant_method="torchao", quant_type="float8_dynamic_activation_int4_weight"), 4),
     ],
 )
 def test_a_checkpoint_s_bits_count(tmp_path: Path, change: dict[str, Any], bits: float) -> None:
@@ -75,6 +77,18 @@ def test_what_stays_as_it_is(tmp_path: Path) -> None:
     assert mlx.weight_bytes(2.0) == pytest.approx((ATTENTION + FEED_FORWARD + 6400) * 4.5 / 8 + (REST - 6400) * 2)
     single = shape_with(tmp_path, quantised(quant_method="fp8", ignored_layers=["model.layers.0.mlp.down_proj"]))
     assert "1 modules that stay unquantised are counted as quantised, model.layers.0.mlp.down_proj" in single.doubts[1]
+    false = shape_with(tmp_path, {"quantization": {"group_size": 64, "bits": 4, "model.layers.0.self_attn": False}})
+    assert "1 modules that stay unquantised are counted as quantised, model.layers.0.self_attn" in false.doubts[1]
+
+
+def test_groups_that_are_not_of_all_layers_are_doubted(tmp_path: Path) -> None:
+    groups = {"a": GROUP, "b": FP8 | {"targets": ["re:.*self_attn.*"]}}
+    shape = shape_with(tmp_path, quantised(quant_method="compressed-tensors", config_groups=groups))
+    assert shape.weight_bytes(2.0) == ATTENTION + FEED_FORWARD + REST * 2
+    assert (
+        "groups of 4.125, 8 bits and groups of re:.*self_attn.*: all layers are counted with the most"
+        in shape.doubts[1]
+    )
 
 
 def test_what_modelopt_says_beside_the_config(tmp_path: Path) -> None:

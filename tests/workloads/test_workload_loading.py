@@ -122,7 +122,7 @@ def _json_lines(*rows):
         ([(61, 521, 9, list(range(33))), (121, 10, 9, [1])], {}, 60.0, "stamps in seconds; ids of 16 tokens"),
         ([(61.5, 521, 9), (121.5, 10, 9)], {}, 60.0, "stamps in seconds"),
         ([(61, 521, 9, [1, 2]), (121, 10, 9, [1])], {}, 0.06, "stamps in milliseconds; ids of 512 tokens"),
-        ([(61.0, 521, 9), (121.0, 10, 9)], {}, 0.06, "stamps in milliseconds"),
+        ([(61.0, 521, 9), (121.0, 10, 9)], {}, 0.06, "in milliseconds; as Mooncake's, which nothing in the file shows"),
         ([(61.5, 521, 9, [1, 2]), (121.5, 10, 9, [1])], {"time_unit": "ms"}, 0.06, "in milliseconds; ids of 512"),
         ([(61, 521, 9), (121, 10, 9)], {"time_unit": "us"}, 6e-5, "stamps in microseconds"),
         ([(61, 521, 9, [1] * 9), (121, 10, 9, [1])], {"block_tokens": 64}, 0.06, "ids of 64 tokens"),
@@ -168,6 +168,13 @@ def test_times_in_no_known_unit_are_asked_about(write):
     assert load(path, time_unit="ms").arrival_s == pytest.approx((0.0, 0.004))
     with pytest.raises(WorkloadError, match="columns arrival_s, arrived_at all hold arrivals"):
         load(write("arrival_s,arrived_at,input_tokens,output_tokens\n4,4,374,44\n"))
+
+
+def test_milliseconds_of_a_clock_are_no_seconds(write):
+    path = write("arrived_at,input_tokens,output_tokens\n1700000000000,374,44\n1700000004300,396,109\n")
+    with pytest.raises(WorkloadError, match="are no seconds; want --time-unit ms, us or ns"):
+        load(path)
+    assert load(path, time_unit="ms").arrival_s == pytest.approx((0.0, 4.3))
 
 
 def test_packed_files_are_read(write):

@@ -53,6 +53,8 @@ MOST_TIMES = {"duration": 2.0, "request_throughput": 2.0, "mean_ttft_ms": 500.0}
 SLOWEST_S = 1.0
 """Between two tokens; above it times may well be milliseconds."""
 FAILED, ABSENT = "failed", "not in its lists"
+UNFINISHED = ("abort", "error", "cancelled", "canceled", "timeout")
+"""Reasons for the end of a request that was not served."""
 COLUMNS = ("input_lens", "output_lens", "ttfts", "itls", "start_times")
 OF_REQUESTS = """request_id id scheduled_ts num_preemptions error errors success finish_reason num_generation_tokens
     first_token_latency is_corrupted e2e ttft tpot latency"""
@@ -209,8 +211,8 @@ class _Rows:
 
 def _lack(row: Mapping[str, Any]) -> str:
     """Why nothing can be learned from a request; empty where it was measured."""
-    has_failed = row.get("error") or row.get("success") is False or row.get("finish_reason") in ("abort", "error")
-    if has_failed or row.get("output_toks") == 0:
+    has_failed = row.get("error") or str(row.get("success")).lower() in ("false", "0")
+    if has_failed or row.get("finish_reason") in UNFINISHED or row.get("output_toks") == 0:
         return FAILED
     arrival_s, first_s, last_s = (row.get(name, "") for name in ("queued_ts", "first_token_ts", "last_token_ts"))
     if arrival_s is not None and first_s in (None, 0, arrival_s):
@@ -244,7 +246,7 @@ def _run(
 
 
 def _rows_of_lines(path: Path, lines: Sequence[tuple[int, str]]) -> _Rows:
-    rows, keys = _Rows(), dict[str, Any]()
+    rows, keys, ids = _Rows(), dict[str, Any](), Counter[str]()
     for number, line in lines:
         try:
             row = OPEN_JSON.table(json_value(line), "")
@@ -252,7 +254,15 @@ def _rows_of_lines(path: Path, lines: Sequence[tuple[int, str]]) -> _Rows:
         except ValueError as error:
             raise WorkloadError(f"{path}, line {number}: {error}") from None
         keys |= {name: value for name, value in row.items() if not is_neutral(name, value)}
-    rows.doubts = unread(path, keys, keys_of(MeasuredRequest), WITHOUT_EFFECT, SUMMARIES)
+        if (request := row.get("request_id", row.get("id"))) is not None:
+            ids[str(request)] += 1
+    again = [name for name, number in ids.items() if number > 1]
+    said = (
+        f"{len(again)} ids of requests stand there more than once, {again[0]} first: two runs in one file?"
+        if again
+        else ""
+    )
+    rows.doubts = (*([said] if said else []), *unread(path, keys, keys_of(MeasuredRequest), WITHOUT_EFFECT, SUMMARIES))
     return rows
 
 
@@ -301,6 +311,7 @@ def _benchmark(path: Path, entries: Any) -> _Rows:
     completed = entries.get("completed")
     if isinstance(completed, int) and completed < (num_read := len(rows.requests)):
         doubts += (f"{num_read} requests have times and no error, and completed says {completed}",)
+    doubts += _of_rate(entries) + _of_gaps(entries)
     # vllm bench sweep writes what it varies of the engine beside the results
     stated = {name: entries[name] for name in keys_of(EngineArguments) if isinstance(entries.get(name), int | float)}
     if stated:
@@ -319,6 +330,32 @@ def _with_arrivals(entries: Mapping[str, Any], num_requests: int) -> tuple[Mappi
         words = "start_times are not given: all came at once, as request_rate is inf"
         return {**entries, "start_times": [0.0] * num_requests}, (words,)
     return entries, ()
+
+
+def _of_rate(entries: Mapping[str, Any]) -> tuple[str, ...]:
+    """What is doubtful of when requests came, where the rate that was asked for is another."""
+    starts_s, asked = entries["start_times"], entries.get("request_rate")
+    if not isinstance(asked, int | float) or not 0 < asked < MAX_TOKENS or len(starts_s) < 10:
+        return ()
+    gaps, span_s = len(starts_s) - 1, max(starts_s) - min(starts_s)
+    if asked * span_s / MOST_TIMES["duration"] <= gaps <= asked * span_s * MOST_TIMES["duration"]:
+        return ()
+    return (f"request_rate is {asked}, and {gaps / span_s if span_s else math.inf:.3g} by start_times",)
+
+
+def _of_gaps(entries: Mapping[str, Any]) -> tuple[str, ...]:
+    """What is doubtful of times between tokens, where there are not as many as tokens after the first."""
+    pairs = [
+        (len(gaps), tokens - 1)
+        for gaps, tokens in zip(entries["itls"], entries["output_lens"], strict=True)
+        if gaps and isinstance(tokens, int)
+    ]
+    num_gaps, wanted = map(sum, zip(*pairs, strict=True)) if pairs else (0, 0)
+    if abs(num_gaps - wanted) <= MOST_LOST * wanted:
+        return ()
+    return (
+        f"itls are {num_gaps} times for {wanted} tokens after the first: some are missing, or are of several tokens",
+    )
 
 
 def _says_unit(path: Path, requests: Sequence[MeasuredRequest], entries: Mapping[str, Any]) -> bool:

@@ -168,11 +168,39 @@ def test_what_was_not_measured_is_left_out_and_counted(tmp_path: Path, change: d
         ({"success": False}, "failed"),
         ({"error": "timeout"}, "failed"),
         ({"finish_reason": "abort"}, "failed"),
+        ({"finish_reason": "cancelled"}, "failed"),
+        ({"success": "False"}, "failed"),
     ],
 )
 def test_a_line_without_times_is_counted_too(tmp_path: Path, change: dict[str, Any], reason: str) -> None:
     run = measured_run(folder(tmp_path, *[ROW] * 9, ROW | change))
     assert (len(run.requests), run.doubts) == (9, (f"1 of 10 requests are left out: 1 {reason}",))
+
+
+def test_a_request_that_stands_there_twice_is_told(tmp_path: Path) -> None:
+    rows = [ROW | {"request_id": str(number % 9)} for number in range(10)]
+    doubts = measured_run(folder(tmp_path, *rows)).doubts
+    assert doubts == ("1 ids of requests stand there more than once, 0 first: two runs in one file?",)
+
+
+@pytest.mark.parametrize(
+    ("change", "doubts"),
+    [
+        ({"request_rate": 1.5}, ()),
+        ({"request_rate": 20.0}, ("request_rate is 20.0, and 1 by start_times",)),
+        ({"request_rate": 2.0, "start_times": [0.0] * 20}, ("request_rate is 2.0, and inf by start_times",)),
+        (
+            {"output_lens": [50] * 20},
+            ("itls are 80 times for 980 tokens after the first: some are missing, or are of several tokens",),
+        ),
+    ],
+)
+def test_a_benchmark_that_contradicts_itself_is_doubted(
+    tmp_path: Path, change: dict[str, Any], doubts: tuple[str, ...]
+) -> None:
+    path = tmp_path / "bench.json"
+    path.write_text(json.dumps(BENCHMARK | change), encoding="utf-8")
+    assert measured_run(path).doubts == doubts
 
 
 @pytest.mark.parametrize("scaled", [("ttfts", "itls"), ("start_times",)])

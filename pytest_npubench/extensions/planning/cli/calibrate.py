@@ -292,6 +292,7 @@ def _content(
     return CostFile(
         model=system.shape.name,
         num_layers=system.shape.num_layers,
+        num_parameters=system.shape.num_parameters,
         has_experts=not system.shape.is_dense,
         hardware=system.hardware,
         tensor_parallel=system.tensor_parallel,

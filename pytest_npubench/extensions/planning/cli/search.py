@@ -122,7 +122,10 @@ def run(arguments: argparse.Namespace) -> int:
         search = searched(arguments)
         rows = [_row(one) for one in search.best]
         sought = _sought(arguments, rows)
-        doubts = _doubts(arguments.model, [one.candidate.hardware for one in search.best])
+        doubts = [
+            *_left_out(arguments),
+            *_doubts(arguments.model, [one.candidate.hardware for one in search.best]),
+        ]
         if arguments.output:
             from pytest_npubench.cli.run_files import write
 
@@ -303,6 +306,21 @@ def _sought(arguments: argparse.Namespace, rows: Sequence[Mapping[str, Any]]) ->
         f"{best}; {arguments.model} with {arguments.workload}, {arguments.attainment:.0%} within TTFT "
         f"{arguments.slo_ttft:g} s and every TBT {1e3 * arguments.slo_tbt:g} ms"
     )
+
+
+def _left_out(arguments: argparse.Namespace) -> list[str]:
+    """In words, how many requests no setting was asked to serve."""
+    from pytest_npubench.engines.hf_config import stated_context_tokens
+    from pytest_npubench.workloads import ANY_UNIT, workload
+
+    most = stated_context_tokens(arguments.model)
+    lengths = workload(arguments.workload, time_unit=ANY_UNIT)
+    whole, within = (
+        lengths.sample(arguments.num_requests, seed=arguments.seed, max_total_tokens=limit) for limit in (None, most)
+    )
+    longer = within.num_dropped - whole.num_dropped  # some workloads have a limit of their own
+    words = f"{longer} of {within.num_drawn} requests are longer than the context of {most} tokens, and left out"
+    return [words] if longer > 0 else []
 
 
 def _doubts(model: str, hardware: Sequence[str]) -> list[str]:

@@ -307,11 +307,13 @@ def _layer_s(layer: LayerShape, devices: int, reach: Attainable) -> float:
 
 
 def check_split(shape: DecoderShape, tensor_parallel: int) -> None:
-    """Raises ConfigError where the key-value heads cannot be shared out over so many devices. Where the cache is of all
-    heads together, each device keeps it, and the query heads are shared out."""
+    """Raises ConfigError where the key-value heads cannot be shared out over so many devices, nor copied so that each
+    has one (as engines/jax_moe does for 4 heads on 8 devices). Where the cache is of all heads together, each device
+    keeps it, and the query heads are shared out."""
     if shape.layers and shape.num_heads % tensor_parallel == 0:
         return
-    allowed = [count for count in range(1, shape.num_kv_heads + 1) if shape.num_kv_heads % count == 0]
+    heads = [count for count in range(1, shape.num_heads + 1) if shape.num_heads % count == 0]
+    allowed = [count for count in heads if shape.num_kv_heads % count == 0 or count % shape.num_kv_heads == 0]
     if tensor_parallel not in allowed:
         raise ConfigError(
             f"tensor parallel {tensor_parallel}: {shape.name} has {shape.num_kv_heads} key-value heads to share out; "

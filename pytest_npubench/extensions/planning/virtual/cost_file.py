@@ -54,6 +54,7 @@ class CostFile:
 
     model: str
     num_layers: int
+    num_parameters: int | None = None
     has_experts: bool
     hardware: str
     tensor_parallel: int
@@ -125,6 +126,11 @@ class CostFile:
             raise ConfigError(
                 f"the step cost is of {self.model} ({self.num_layers} layers), not of {shape.name} "
                 f"({shape.num_layers} layers); calibrate on a run of it"
+            )
+        if self.num_parameters not in (None, shape.num_parameters):
+            raise ConfigError(
+                f"the step cost is of {self.model} with {self.num_parameters:,} parameters, not of one with "
+                f"{shape.num_parameters:,}; calibrate on a run of it"
             )
         return self.calibration_as_is(shape)
 

@@ -291,6 +291,16 @@ def test_what_is_doubted_of_the_model_is_said(call: Run, tmp_path: Path) -> None
     assert call(*SEARCH, "--policy", "chunked", "--json").json["doubts"] == []
 
 
+def test_requests_that_no_context_holds_are_counted(call: Run, tmp_path: Path) -> None:
+    """The rest of the load is another load."""
+    path = tmp_path / "config.json"
+    short = config_of(decoder_shape("small-moe"), "bf16") | {"max_position_embeddings": 2048}
+    path.write_text(json.dumps(short), encoding="utf-8")
+    search = ["search", "--hardware", "nvidia-h100", "--model", path, *LOAD[2:6], "--rate", 10, *SLO]
+    (words,) = call(*search, "--policy", "chunked", "--processes", 1, "--json").json["doubts"]
+    assert re.fullmatch(r"\d+ of \d+ requests are longer than the context of 2048 tokens, and left out", words)
+
+
 def test_where_none_attains_the_closest_is_named(call: Run) -> None:
     tight = ["--slo-ttft", "1ms", "--slo-tbt", "60ms"]
     done = call("search", "--hardware", "nvidia-h100", *LOAD, "--policy", "chunked", *tight, "--processes", 1)

@@ -81,6 +81,9 @@ def test_a_cost_of_other_numbers_is_refused(cost, judged, tmp_path):
     write_cost_file(tmp_path / "cost.json", replace(cost, dtype="fp8"))
     with pytest.raises(ConfigError, match=r"cost.json is of 1 devices in fp8, not of 1 in bf16"):
         judged()
+    write_cost_file(tmp_path / "cost.json", replace(cost, num_parameters=5))
+    with pytest.raises(ConfigError, match="with 5 parameters, not of one with"):
+        judged()
 
 
 def test_a_cost_that_is_not_there_is_named(judged, tmp_path):

@@ -273,13 +273,23 @@ def test_cutting_a_pass_in_two_never_makes_it_faster(name: str, cut: int, rows: 
         ("cpu", 1, "fp32", "'cpu' states no peak.memory_bandwidth_bytes_per_s"),
         ("nvidia-a100", 1, "fp8", "'nvidia-a100' states no peak.flops_per_s.fp8"),
         ("nvidia-a100-40gb", 2, "bf16", "'nvidia-a100-40gb' states no peak.interconnect_bandwidth_bytes_per_s"),
-        ("nvidia-h100", 3, "bf16", "has 4 key-value heads to share out; want one of 1, 2, 4"),
+        ("nvidia-h100", 3, "bf16", "has 4 key-value heads to share out; want one of 1, 2, 4, 8, 16, 32"),
         ("nvidia-h100", 1, "fp12", "dtype 'fp12'; want one of fp32"),
     ],
 )
 def test_what_the_model_needs_is_named(spec: str, devices: int, dtype: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         cost_model(decoder_shape("qwen3-30b-a3b"), SPECS[spec], tensor_parallel=devices, dtype=dtype)
+
+
+def test_a_head_that_two_devices_hold_is_read_by_each_and_all_else_is_shared_out() -> None:
+    """4 key-value heads on 8 devices, as the eight v5e of the scheduling suite have them."""
+    four, eight = (
+        cost_model(decoder_shape("qwen3-30b-a3b"), SPECS["tpu-v5e"], tensor_parallel=count, dtype="bf16")
+        for count in (4, 8)
+    )
+    assert eight.context_read_s == pytest.approx(four.context_read_s)
+    assert eight.shared_read_s == pytest.approx(four.shared_read_s / 2)
 
 
 def test_two_devices_of_one_chip_have_half_of_its_peaks_each() -> None:

@@ -18,7 +18,7 @@ from pytest_npubench.verdict import VerdictKind, judge
 from .conftest import cases, decision_visit, partition_plan, scripted, split_visit
 
 MS = 1e-3
-BOTH_UNITS = ("solver", "sync_cost", "overlap", "bucket_edges", "precision", "ablation")
+BOTH_UNITS = ("solver", "sync_cost", "overlap", "bucket_edges", "precision", "ablation", "decoder_layer")
 
 
 @pytest.mark.parametrize("slow", [GPU, NPU])
