@@ -114,7 +114,7 @@ def test_errors_say_where_and_what_is_allowed(tmp_path: Path, old: str, new: str
 
 def test_on_cuda_the_pairs_that_can_pay_are_measured_and_the_host_is_asked_for() -> None:
     """Two streams of one device, two devices (which are a group of two), the host's cores where a run names them."""
-    cards = ("h100", "h100-pcie", "h100-nvl", "h200", "h200-nvl", "gh200", "a100", "a100-40gb")
+    cards = ["h100", "h100-pcie", "h100-nvl", "h200", "h200-nvl", "gh200", "a100", "a100-40gb", "b200", "b300", "gb200"]
     for name in (f"nvidia-{card}" for card in cards):
         plans = list(partition_plans(SHIPPED[name], "nightly"))
         assert [(plan.pair, plan.spec.tensor_parallel) for plan in plans] == [("cuda-streams", 1), ("cuda-devices", 2)]
