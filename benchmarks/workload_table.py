@@ -51,6 +51,6 @@ def _knots(curve: QuantileCurve) -> list[float]:
 TEXTS = {"table": markdown_table, "refit": fitted_knots_json}
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("text", nargs="?", choices=TEXTS, default="table")
     print(TEXTS[parser.parse_args().text](), end="")

@@ -335,7 +335,7 @@ def _with_arrivals(entries: Mapping[str, Any], num_requests: int) -> tuple[Mappi
 def _of_rate(entries: Mapping[str, Any]) -> tuple[str, ...]:
     """What is doubtful of when requests came, where the rate that was asked for is another."""
     starts_s, asked = entries["start_times"], entries.get("request_rate")
-    if not isinstance(asked, int | float) or not 0 < asked < MAX_TOKENS or len(starts_s) < 10:
+    if not isinstance(asked, int | float) or not 0 < asked < MAX_TOKENS or len(starts_s) < 20:
         return ()
     gaps, span_s = len(starts_s) - 1, max(starts_s) - min(starts_s)
     if asked * span_s / MOST_TIMES["duration"] <= gaps <= asked * span_s * MOST_TIMES["duration"]:
