@@ -8,16 +8,19 @@ counted; Step 3.7, MiMo-7B, Nemotron-NAS and MiniMax-M3-NVFP4 have no class ther
 from __future__ import annotations
 
 import json
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from real_configs import shipped_configs, table
 
 from pytest_npubench.engines.hf_config import read_shape
 from pytest_npubench.errors import ConfigError
 
 ROOT = Path(__file__).parents[3]
+sys.path.insert(0, str(ROOT / "benchmarks"))
+from real_configs import shipped_configs, table  # noqa: E402 # a program of the checkout; `make preflight` has no conftest
+
 pytestmark = pytest.mark.skipif(find_spec("aiconfigurator_core") is None, reason="aiconfigurator-core is not installed")
 
 WEIGHTS = {
