@@ -101,6 +101,7 @@ def weight_bits(config: Config, file: Path) -> tuple[WeightBits | None, tuple[st
     names = [name for name in names if not ALWAYS_KEPT.search(name)]
     is_attention_kept = method == "mxfp4" or any(OF_ATTENTION.search(name) and not _of_layer(name) for name in names)
     others = [name for name in names if _of_layer(name) or not OF_ATTENTION.search(name)]
+    others += [name for name, value in table.items() if value is False and ("." in name or "head" in name)]  # MLX
     doubts = (
         [f"{key}: {len(others)} modules that stay unquantised are counted as quantised, {others[0]} among them"]
         if others
@@ -119,11 +120,6 @@ def weight_bits(config: Config, file: Path) -> tuple[WeightBits | None, tuple[st
         )
     if method in ("compressed-tensors", "compressed_tensors"):
         doubts += _other_groups(table, key)
-    if kept_modules := [name for name, value in table.items() if value is False and ("." in name or "head" in name)]:
-        doubts.append(
-            f"{key}: {len(kept_modules)} modules that stay unquantised are counted as quantised, {kept_modules[0]} "
-            "among them"
-        )
     given = {name for name, value in table.items() if value not in (None, False, 0, "", [], {})}
     if unread := sorted(given - KNOWN - modules.keys()):
         doubts.append(f"{key}: {', '.join(unread)}: not read, whatever that changes")

@@ -257,12 +257,11 @@ def _rows_of_lines(path: Path, lines: Sequence[tuple[int, str]]) -> _Rows:
         if (request := row.get("request_id", row.get("id"))) is not None:
             ids[str(request)] += 1
     again = [name for name, number in ids.items() if number > 1]
-    said = (
-        f"{len(again)} ids of requests stand there more than once, {again[0]} first: two runs in one file?"
-        if again
-        else ""
+    twice = (
+        f"{len(again)} ids of requests stand there more than once, {''.join(again[:1])} first: two runs in one file?"
     )
-    rows.doubts = (*([said] if said else []), *unread(path, keys, keys_of(MeasuredRequest), WITHOUT_EFFECT, SUMMARIES))
+    said = (twice,) if again else ()
+    rows.doubts = (*said, *unread(path, keys, keys_of(MeasuredRequest), WITHOUT_EFFECT, SUMMARIES))
     return rows
 
 
